@@ -26,63 +26,85 @@ def read_targets() -> dict[str, dict[str, Any]]:
     return json.loads((ASSETS / "commands.json").read_text(encoding="utf-8"))
 
 
-def parse(arguments: Sequence[str]) -> tuple[str, dict[str, object]]:
+def parse(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """The function that does a command, as `module:function` of this package, and what it is called with.
 
     Ends with argparse's own words and status 2 for options that the command does not take. Raises `CourseError` for a
     lesson, an exercise or a file that there is not.
     """
+    parser = _make_parser()
+    options, rest = parser.parse_known_args(arguments)
+    values, command = vars(options), arguments[0]
+    if command == "lab":
+        values["arguments"] = rest
+    elif rest:
+        parser.error(f"{command} takes no {' '.join(rest)}")
+    function = values.pop("function")
+    if values.get("lesson"):
+        values["lesson"] = resolve_name("course_utils.authoring.source:choose")([values["lesson"]])[0].stem[:2]
+    if command == "handout":
+        resolve_name("course_utils.authoring.source:refuse_handout")(**values)
+    if values.get("exercise"):
+        _refuse_exercise(values["exercise"])
+    if "output" in values and values["output"].is_dir():
+        raise CourseError(f"{values['output']} is a folder: give the name of the zip, too.")
+    return function, values
+
+
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m course_utils", allow_abbrev=False)
     commands = parser.add_subparsers(required=True)
     for name, target in read_targets().items():
-        if "function" in target:
-            known = {"description": f"{target['about'].capitalize()}.", "epilog": target.get("epilog")}
-            command = commands.add_parser(name, allow_abbrev=False, argument_default=argparse.SUPPRESS, **known)
-            command.set_defaults(function=target["function"])
-            for option, settings in target.get("options", {}).items():
-                kind = {"type": TYPES[settings["type"]]} if "type" in settings else {}
-                command.add_argument(option, **settings | kind)
+        if "function" not in target:
+            continue
+        about = {"description": f"{target['about'].capitalize()}.", "epilog": target.get("epilog")}
+        command = commands.add_parser(name, allow_abbrev=False, argument_default=argparse.SUPPRESS, **about)
+        command.set_defaults(function=target["function"])
+        for option, settings in target.get("options", {}).items():
+            kind = {"type": TYPES[settings["type"]]} if "type" in settings else {}
+            command.add_argument(option, **settings | kind)
     commands.choices["check"].set_defaults(folder=ROOT / "work")
-    options, rest = parser.parse_known_args(arguments)
-    values = vars(options)
-    if arguments[0] == "lab":
-        values["arguments"] = rest
-    elif rest:
-        parser.error(f"{arguments[0]} takes no {' '.join(rest)}")
-    function = values.pop("function")
-    # Refused here, before the function's module imports torch.
-    if lesson := values.get("lesson"):
-        values["lesson"] = resolve_name("course_utils.authoring.source:choose")([lesson])[0].stem[:2]
-    if arguments[0] == "handout":
-        resolve_name("course_utils.authoring.source:refuse_handout")(**values)
-    name, read = values.get("exercise"), resolve_name("course_utils.exercises.declaration:read_declarations")
-    if name and name not in (known := [each.name for each in read()]):
+    return parser
+
+
+def _refuse_exercise(name: str) -> None:
+    # Here, before the function's module imports torch.
+    declarations = resolve_name("course_utils.exercises.declaration:read_declarations")()
+    known = [each.name for each in declarations]
+    if name not in known:
         raise CourseError(f"There is no exercise {name}; there is {', '.join(nearest(name, known) or known)}.")
-    if (output := values.get("output")) and output.is_dir():
-        raise CourseError(f"{output} is a folder: give the name of the zip, too.")
-    return function, values
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command with its arguments, or list the commands. Raises `CourseError` for one that is not there."""
     name = arguments[0] if arguments else "help"
     targets = read_targets()
-    here = {name: target for name, target in targets.items() if name in STUDENT_COMMANDS or has_answers()}
     if name in ("help", "-h", "--help"):
-        make_only = ", ".join(name for name, target in targets.items() if "function" not in target)
-        print(f"make TARGET, or python -m course_utils TARGET (but for {make_only}):\n")
-        for target, said in here.items():
-            print(f"  {target:<13}{said['about']}" + f"   [{said['variables']}]" * bool(said["variables"]))
-        print("\nStart with: make lab")
+        _list_targets()
         return 0
     require("Commands", name, targets, "`make help`")
-    if name not in here:
+    if name not in _targets_here():
         whole = f"`{name}` needs the whole course, and this is the students' release, without answers and tests."
         raise CourseError(f"{whole} Here you have: {', '.join(STUDENT_COMMANDS)}.")
     if "function" not in targets[name]:
         raise CourseError(f"`{name}` is a target of make:  make {name}")
     function, values = parse(arguments)
     return resolve_name(f"course_utils.{function}")(**values) or 0
+
+
+def _targets_here() -> dict[str, dict[str, Any]]:
+    """The targets that this edition of the course has."""
+    targets = read_targets()
+    return targets if has_answers() else {name: targets[name] for name in targets if name in STUDENT_COMMANDS}
+
+
+def _list_targets() -> None:
+    make_only = ", ".join(name for name, target in read_targets().items() if "function" not in target)
+    print(f"make TARGET, or python -m course_utils TARGET (but for {make_only}):\n")
+    for name, target in _targets_here().items():
+        variables = f"   [{target['variables']}]" if target["variables"] else ""
+        print(f"  {name:<13}{target['about']}{variables}")
+    print("\nStart with: make lab")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = Path(__file__).with_name("assets")
+ANSWERS = Path(__file__).with_name("lessons") / "answers"  # a page for each exercise, which no student gets
 BACKUPS = "backups"  # beside a learner's copies: the files as they were before an update
 STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
 
@@ -81,4 +82,14 @@ def recorded_path(lesson: int) -> Path:
 
 def has_answers() -> bool:
     """Whether the reference answers are here; in a students' release, recorded results are."""
-    return not any(ASSETS.glob("recorded_[0-9][0-9].json"))
+    return ANSWERS.is_dir()
+
+
+def sealed_path(lesson: int) -> Path:
+    """Where what a lesson's source says of its exercises and predictions is kept for the package; see `seal`."""
+    return ASSETS / f"sealed_{lesson:02d}.json"
+
+
+def sealed_lessons() -> list[int]:
+    """The numbers of the lessons, in order."""
+    return sorted(int(path.stem[-2:]) for path in ASSETS.glob("sealed_[0-9][0-9].json"))

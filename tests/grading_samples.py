@@ -1,12 +1,14 @@
 """Notebooks and answers for the grader's tests, made from the real lessons."""
 
 import ast
+import builtins
 import functools
 import inspect
 import json
 import random
+import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,15 +16,15 @@ import nbformat
 from hypothesis import strategies as st
 
 from course_utils.authoring import source
-from course_utils.exercises.declaration import decorators
-from course_utils.exercises.engine import exercises_of, find
+from course_utils.exercises.answers import Answer
+from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers
-from course_utils.grading.definitions import read_cell, read_cells, read_names
-from course_utils.grading.evidence import judge_answer, make_task, seed_for
+from course_utils.grading.definitions import read_cells
+from course_utils.grading.evidence import Judged, judge_answer, learn_key, seed_for, to_score
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.key import Key
-from course_utils.grading.sandbox.tasks import Ran
+from course_utils.grading.sandbox.tasks import Closing, Ran, Task
 from course_utils.grading.submissions import Lesson, read_lessons
 from course_utils.root import write_whole
 
@@ -67,14 +69,28 @@ def answer_to(name: str, source: str) -> CollectedAnswer:
 
 def judge(answer: CollectedAnswer, ran: Ran, key: Key | None = None) -> Score:
     """Ann's score for an answer by what came of it, before nbval is asked."""
-    return judge_answer("ann", START.name, answer, key or key_of(answer.exercise.name, SEED), ran)
+    judged = Judged(answer.outcome)
+    if not answer.outcome:
+        learn_key(answer.exercise.name, key or key_of(answer.exercise.name, SEED))
+        judged = judge_answer(answer.exercise, ran)
+    return to_score("ann", START.name, answer.exercise, judged, ran.seconds)
 
 
-def judged(*cells: str, answer: str) -> Score:
-    """The score of an answer to `largest` that returns 0 unless `answer` is true; it runs in this process."""
-    data = raw_notebook(*cells, f"def largest(tensor):\n    return tensor.max().item() if {answer} else 0.0")
-    found = only(collect_answers(read_cells(data), START), "largest")
-    return judge(found, Ran(json.dumps(driver.observe_answer(*vars(make_task(found, SEED)).values()))))
+class DeskHere(Closing):
+    """Reads and judges in this process."""
+
+    def ask(self, work, *arguments):
+        return work(*arguments)
+
+    tell = ask
+
+    def close(self):
+        """Nothing is open."""
+
+
+def observe(task: Task) -> Ran:
+    """What comes of a task in this process."""
+    return Ran("\n".join(json.dumps(record) for record in driver.observe_answers(**vars(task))))
 
 
 def put(folder: Path, *places: str, text: str) -> None:
@@ -82,40 +98,24 @@ def put(folder: Path, *places: str, text: str) -> None:
         write_whole(folder / place, text)
 
 
-def source_under_name(function: Callable, name: str) -> str:
-    """The source of an accepted answer or a mistake, as a student would have written it: under the exercise's name."""
-    return _undeclared(textwrap.dedent(inspect.getsource(function)), name)
+def helpers_of(exercise: Exercise, source: str) -> str:
+    """What a student who gives this answer has in a cell of their own: imports, and the helpers that it shares.
 
-
-def _undeclared(source: str, name: str | None = None) -> str:
-    node = ast.parse(source).body[0]
-    node.name = name or node.name
-    declares = ("exercise", "accept", "mistake")
-    node.decorator_list = [one for name, one in decorators(node).items() if name not in declares]
-    return ast.unparse(node) + "\n"
-
-
-def helpers_of(function: Callable) -> str:
-    """What a student who gives this answer has in a cell of their own: imports, and the private helpers it uses.
-
-    What is public in the module that declares the answer is imported from there, as a lesson does.
+    What the module with the cases defines itself is imported from there, as a lesson does.
     """
-    module = inspect.getmodule(function)
-    statements = read_cell(inspect.getsource(module)).statements
-    by_name = {name: number for number, each in enumerate(statements) for name in each.binds}
-    waiting, chosen, public = set(read_names(source_under_name(function, "answer"))[1]), {}, set()
-    while waiting:
-        number = by_name.get(name := waiting.pop())
-        if number is None or number in chosen:
-            continue
-        found = statements[number]
-        if not found.source.startswith(("import", "from")) and not name.startswith("_"):
-            public.add(name)
-            continue
-        chosen[number] = _undeclared(found.source) if found.defines else found.source
-        waiting |= read_names(chosen[number])[1]
-    imported = [f"from {module.__name__} import {', '.join(sorted(public))}"] if public else []
-    return "\n".join([*imported, *(chosen[place] for place in sorted(chosen))])
+    module = sys.modules[exercise.make_cases.__module__]
+    shared = exercise.page.shared
+    names = (node for node in ast.walk(ast.parse(f"{shared}\n{source}")) if isinstance(node, ast.Name))
+    used = {node.id for node in names} - vars(builtins).keys() - {exercise.name}
+    imports = []
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound = {(each.asname or each.name).partition(".")[0] for each in node.names}
+            imports += [ast.unparse(node)] if bound & used else []
+            used -= bound
+    own = sorted(used & vars(module).keys())
+    imports += [f"from {module.__name__} import {', '.join(own)}"] if own else []
+    return "\n".join([*imports, shared])
 
 
 def handed_out(lesson: Lesson) -> nbformat.NotebookNode:
@@ -126,9 +126,9 @@ def notebook_with(lesson: Lesson, answers: Mapping[str, str]) -> nbformat.Notebo
     return source.put_answers(handed_out(lesson), answers)
 
 
-def submitted(function: Callable, name: str) -> CollectedAnswer:
+def submitted(answer: Answer, name: str) -> CollectedAnswer:
     """An accepted answer or a mistake with all that it uses, as it comes out of a student's notebook."""
-    text = f"{helpers_of(function)}\n\n{source_under_name(function, name)}"
+    text = f"{helpers_of(find(name), answer.source)}\n\n{answer.source}\n"
     return answer_in(notebook_with(lesson_of(name), {name: text}), name)
 
 
@@ -160,7 +160,7 @@ HABITS = {}
 for part in Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").split("## ")[1:]:
     *habit, last = part.partition("\n")[2].split("\n--\n")
     asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
-    HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "def largest" in last else asked)
+    HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "largest" in part.partition("\n")[2] else asked)
 
 NOISE = """\
 %matplotlib inline | !ls | %%time\nx = 1 | %%bash\nls | display(1) | print('hello') | # only a comment | | 1 / 0 |
@@ -172,10 +172,10 @@ this is not Python | raise SystemExit | torch.set_default_dtype(torch.float64) |
 def variations(draw):
     """One of an exercise's right answers, in a notebook in which it is written in a roundabout way."""
     exercise = draw(st.sampled_from(EXERCISES))
-    function = draw(st.sampled_from([exercise.reference, *exercise.accepted]))
-    helpers = helpers_of(function)
+    answer = draw(st.sampled_from(exercise.page.answers))
+    helpers = helpers_of(exercise, answer)
     above = draw(st.sampled_from(["", "%time", "# look", "display(2)", '"""Text."""']))
-    source = f"{above}\n\n# mine\n{source_under_name(function, exercise.name)}\n# done\n"
+    source = f"{above}\n\n# mine\n{answer}\n# done\n"
     place = draw(st.sampled_from(["same cell", "cell before", "end of notebook", "one cell each"]))
     if place == "same cell":
         source = f"{helpers}\n\n{source}"

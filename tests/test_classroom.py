@@ -9,7 +9,8 @@ import pytest
 
 from course_utils import exercises
 from course_utils.exercises import check, classroom, engine, hint, predict, progress, saved_progress, solution, why
-from course_utils.exercises.engine import Prediction, find
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import find
 from course_utils.show import render_markdown
 
 
@@ -32,9 +33,9 @@ def test_a_lesson_imports_functions_and_no_module():
 def test_hints_come_rung_by_rung():
     asked = find("scale_gradient")
     texts = [str(hint(asked)) for _ in range(5)]
-    assert all(rung in text for rung, text in zip(asked.hints, texts, strict=False))
+    assert all(rung in text for rung, text in zip(asked.all_hints, texts, strict=False))
     assert "Run this again for the next hint" in texts[0]
-    assert texts[-1] == texts[len(asked.hints) - 1]
+    assert texts[-1] == texts[len(asked.all_hints) - 1]
     assert "last hint" in texts[-1]
 
 
@@ -69,7 +70,7 @@ HTML = '<p><strong>Add</strong> <span class="math inline">$a_1$</span>.</p>'
 
 @pytest.fixture
 def asked(monkeypatch):
-    monkeypatch.setitem(engine._predictions, ASKED.name, ASKED)
+    monkeypatch.setitem(engine._predictions(), ASKED.name, ASKED)
     monkeypatch.setattr(classroom.session, "explanations", {})
     return ASKED
 

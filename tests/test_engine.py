@@ -17,6 +17,7 @@ from test_classroom import _nothing_is_remembered  # noqa: F401  a fixture
 from torch import nn
 
 from course_utils.exercises import check, classroom, engine, evidence, saved_progress
+from course_utils.exercises.answers import Answer, Mistake, Page
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.comparing import CHANGES
 from course_utils.exercises.declaration import is_blank
@@ -33,9 +34,12 @@ def declare(monkeypatch):
     """Declare an exercise for one test only; `given` makes the arguments of its two cases."""
 
     def make(reference, given, limit=10.0):
-        declared = Exercise(reference.__name__, 99, 2, ("nudge", "concept", "code"), reference, limit)
-        declared.cases(lambda rng: (Case(given(rng)) for _ in range(2)))
-        monkeypatch.setitem(engine._exercises, declared.name, declared)
+        asked = {"name": reference.__name__, "lesson": 99, "points": 2, "hints": ("nudge", "concept"), "task": ""}
+        declared = Exercise(**asked, make_cases=lambda rng: (Case(given(rng)) for _ in range(2)), limit=limit)
+        declared.page = Page("", [], ["code"], [], {})
+        declared.answers, declared.mistakes = [Answer("", reference)], []
+        for known in (engine._declared(), engine._exercises):
+            monkeypatch.setitem(known, declared.name, declared)
         return declared
 
     return make
@@ -277,7 +281,7 @@ def doubled(x, net):
 
 def test_a_side_effect_is_told_beside_the_cause(declare):
     declared = declare(doubled, lambda rng: {"x": rng.leaf(2), "net": nn.Linear(1, 1)})
-    declared.mistakes.append(engine.Mistake("You subtract.", lambda x, net: x.clone() * 0))
+    declared.mistakes.append(Mistake("", lambda x, net: x.clone() * 0, "You subtract."))
     outcome = declared.check(lambda x, net: [net.register_forward_hook(print)] and x - x, 0)
     assert outcome.cause == "You subtract."
     assert outcome.sentence.endswith(f" Besides, {CHANGES['hooks'].format(name='net')}.")
@@ -285,7 +289,7 @@ def test_a_side_effect_is_told_beside_the_cause(declare):
 
 def test_a_message_is_said_only_where_what_it_names_is_in_the_answer(declare):
     declared = declare(doubled, lambda rng: {"x": rng.whole(3), "net": nn.Linear(1, 1)})
-    declared.mistakes.append(engine.Mistake("`square` is not what is asked for.", lambda x, net: x.square()))
+    declared.mistakes.append(Mistake("", lambda x, net: x.square(), "`square` is not what is asked for."))
     assert "`square`" in declared.check(lambda x, net: torch.square(x), 0).cause
     assert "`square`" not in declared.check(lambda x, net: x * x, 0).cause
 
@@ -315,7 +319,7 @@ def test_a_network_is_tried_as_somebody_has_used_it(spoil, words, declare):
     sentence = declared.check(lambda net: [spoil(net)].clear(), 0).sentence
     assert words in sentence
     assert (evidence.IN_USE in sentence) is ("attribute" not in sentence)
-    declared.cases(lambda rng: (Case({"net": nn.Linear(1, 1)}, fresh=True) for _ in range(2)))
+    declared.make_cases = lambda rng: (Case({"net": nn.Linear(1, 1)}, fresh=True) for _ in range(2))
     assert declared.check(lambda net: [net.train()].clear(), 0).passed
 
 
@@ -408,16 +412,12 @@ def test_values_are_short_and_exact_in_messages(value, text):
     assert show(json.loads(json.dumps(plain(value)))) == text
 
 
-def test_declarations_that_cannot_be():
-    def scale_gradient(tensor):
-        """Somebody else's exercise."""
+def test_cases_that_no_lesson_asks_for_are_refused():
+    def nobody_asks(rng):
+        yield Case({})
 
-    with pytest.raises(CourseError, match="two exercises are called scale_gradient"):
-        exercise(lesson=2, hints=["h"])(scale_gradient)
-    with pytest.raises(CourseError, match="two predictions are called hook_on_a: in lesson 1 and in lesson 2"):
-        engine.prediction("hook_on_a", lesson=2, question="?", options={1: "one"}, answer=1)
-    with pytest.raises(CourseError, match="not one of its options"):
-        engine.prediction("nonsense", lesson=99, question="?", options={1: "one"}, answer=2)
+    with pytest.raises(CourseError, match=r"nobody_asks has cases, and no lesson .* asks for it"):
+        exercise(nobody_asks)
 
 
 def test_numbers_are_exact_small_and_the_same_everywhere():

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from course_utils.authoring.edits import mutate
-from course_utils.authoring.mutants import made_of, show_mutants, slips_of, try_mutants
-from course_utils.exercises.bare import strip
-from course_utils.exercises.declaration import read_declarations
-from course_utils.exercises.engine import exercises_of, predictions_of, source_of
+from course_utils.authoring.edits import mutants_of
+from course_utils.authoring.mutants import made_of, reasons_for, show_mutants, slips_of, try_mutants, unused_equivalents
+from course_utils.exercises.answers import Equivalent
+from course_utils.exercises.engine import exercises_of, predictions_of
 from course_utils.exercises.evidence import Evidence
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import NUMBERS_TELL, slip_of
@@ -37,9 +36,9 @@ def outcome_of(name: str, answer: Callable) -> Outcome:
 def test_right_answers_pass(name, seed):
     exercise = EXERCISES[name]
     reference, mistakes = exercise.lazy_key(seed)
-    for answer in (exercise.reference, *exercise.accepted):
-        outcome = exercise.judge(exercise.observe(answer, seed), reference, mistakes)
-        assert outcome.passed, f"{source_of(answer)}\n{outcome}"
+    for answer in exercise.answers:
+        outcome = exercise.judge(exercise.observe(answer.function, seed), reference, mistakes)
+        assert outcome.passed, f"{answer.source}\n{outcome}"
         assert outcome.points == exercise.points
     found = {each["raised"] and each["raised"]["during"] for each in reference}
     assert found <= {None, "call"}, "a case raises by itself, and nothing behind that place is compared"
@@ -68,19 +67,10 @@ def test_declaration_is_complete(name):
     exercise = EXERCISES[name]
     assert len(exercise.mistakes) >= 3
     assert len(exercise.accepted) >= (2 if exercise.lesson >= 4 else 1)
-    assert len(exercise.hints) >= (3 if exercise.lesson == 8 else 2)
-    task = ast.get_docstring(ast.parse(exercise.source).body[0])
+    assert len(exercise.all_hints) >= (3 if exercise.lesson == 8 else 2)
+    task = ast.get_docstring(ast.parse(exercise.task).body[0])
     assert len(task) > 40
     assert all(len(line) <= 110 for line in task.splitlines()), "it stands in a cell"
-
-
-def test_a_declaration_read_as_text_says_what_the_exercise_says():
-    """The grader reads declarations without torch; nothing of them is lost."""
-    said = [(each.name, each.lesson, each.points, each.hints, each.source) for each in read_declarations()]
-    made = [(each.name, each.lesson, each.points, each.hints, source_of(each.reference)) for each in exercises_of()]
-    assert said == made
-    assert [each.name for each in read_declarations(2)] == [each.name for each in exercises_of(2)]
-    assert read_declarations(99) == []
 
 
 def test_every_lesson_has_enough_to_predict():
@@ -146,7 +136,7 @@ def answer(model, x):
 
 
 def made(text, **given):
-    return {mutant.edit: mutant for mutant in mutate(ast.parse(text).body[0], __name__, given)}
+    return {mutant.edit: mutant for mutant in mutants_of([text], globals(), given)}
 
 
 @pytest.mark.parametrize(
@@ -189,11 +179,12 @@ def test_late_binding_a_try_and_a_finally_are_taken_out_whole():
 def test_every_mutant_is_refused_or_declared_equivalent(name):
     """Of those that are refused, every sixth is tried; `make mutants` tries all."""
     exercise, mutants = EXERCISES[name], made_of(name)
-    equivalent = exercise.equivalents.keys()
+    equivalent = {mutant.edit for mutant in mutants if reasons_for(exercise, mutant)}
     tried = [each for at, each in enumerate(mutants) if at % 6 == 0 or each.edit in equivalent]
     passing, refused = try_mutants(exercise, tried)
     assert len(mutants) >= 30
     assert {mutant.edit for mutant in passing} == equivalent
+    assert unused_equivalents(exercise, mutants) == []
     known = [slip_of(name, each.evidence, each.outcome.stage) for each in refused if slips_of([each])]
     assert 2 * sum(map(bool, known)) >= len(known), "write the slips: make mutants ARGS=--write"
 
@@ -210,15 +201,10 @@ def test_what_no_mistake_explains_may_be_the_slip_of_a_mutant():
 
 def test_what_passes_is_shown_as_a_diff(capsys, monkeypatch):
     exercise = EXERCISES["largest"]
-    edit, *_ = exercise.equivalents
-    monkeypatch.delitem(exercise.equivalents, edit)
-    monkeypatch.setitem(exercise.equivalents, "no such edit", "a reason")
+    edit = next(mutant.edit for mutant in made_of("largest") if reasons_for(exercise, mutant))
+    others = {Equivalent("no such operator", "", ""): "a reason"}
+    monkeypatch.setitem(vars(exercise), "page", exercise.page._replace(equivalents=others))
     assert show_mutants(exercise="largest") > 0
     printed = capsys.readouterr().out
     assert f"\n  {edit}\n" in printed
-    assert "does not pass, or is not made: no such edit" in printed
-
-
-def test_what_is_equivalent_is_not_in_an_edition_without_answers():
-    text = "@exercise()\ndef f(x):\n    return x.clone()\n\n\nf.equivalent('why', 'no clone: - x.clone() + x')\n"
-    assert ast.unparse(strip(text)) == "@exercise()\ndef f(x):\n    ..."
+    assert "declared equivalent, and not made: Equivalent(operator='no such operator'" in printed

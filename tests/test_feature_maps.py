@@ -11,8 +11,8 @@ from panels import control, controls, shown, upload
 from torch import nn
 
 from course_utils.explorers import FeatureMaps, feature_maps
-from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, numbered_scene
-from course_utils.explorers.own_picture import Photo
+from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, find_numbered
+from course_utils.explorers.own_picture import Subject, read_scene
 from course_utils.explorers.panel import name_place
 from course_utils.lessons.channels import follow_things
 from course_utils.scenes.scene import KINDS, scene, scenes
@@ -75,7 +75,7 @@ def test_channels_made_of_masks_follow_their_kinds():
 
 
 def test_the_maps_are_those_that_the_layers_compute():
-    maps = find_maps("picture_net", CAT_AND_BOAT)
+    maps = find_maps("picture_net", read_scene(CAT_AND_BOAT))
     net, x = load_picture_net(), (CAT_AND_BOAT.image[None] - 0.5) / 0.25
     with torch.no_grad():
         for index, layer in enumerate(net.features):
@@ -90,19 +90,19 @@ def test_the_maps_are_those_that_the_layers_compute():
 
 
 def test_what_rounding_leaves_of_zero_is_zero():
-    maps = find_maps(EDGES, Photo("grey", torch.full((3, 50, 50), 0.3)))
+    maps = find_maps(EDGES, Subject("grey", torch.full((3, 50, 50), 0.3)))
     assert not any(layer.any() for layer in maps.layers.values())
     assert "it is 0 everywhere" in draw_channel(maps, "0", 1).sentence
 
 
 def test_the_pictures_are_all_pairs_of_things():
-    pairs = Counter(numbered_scene(number).labels for number in range(PICTURES))
+    pairs = Counter(tuple(find_numbered(number).masks) for number in range(PICTURES))
     assert pairs == {(one, other): 1 for one in KINDS for other in KINDS if one != other}
-    assert torch.equal(numbered_scene(29).image, scene(*numbered_scene(29).labels, seed=29).image)
+    assert torch.equal(find_numbered(29).image, scene(*find_numbered(29).masks, seed=29).image)
 
 
 def test_the_sentence_tells_what_the_map_holds():
-    maps = find_maps("picture_net", CAT_AND_BOAT)
+    maps = find_maps("picture_net", read_scene(CAT_AND_BOAT))
     strongest = find_strongest(maps.layers["features.13"])
     channel = strongest[2]
     view, one = draw_channel(maps, "features.13", channel), maps.layers["features.13"][channel]
@@ -110,8 +110,8 @@ def test_the_sentence_tells_what_the_map_holds():
     on_cat = sum(one[row // 8, column // 8].item() for row, column in CAT_AND_BOAT.masks[0].nonzero().tolist())
     areas = " and ".join(f"{mask.float().mean():.0%}" for mask in CAT_AND_BOAT.masks)
     for words in (
-        f"Channel {channel} of layer features.13 (96 channels of 14 x 14) in the course's network, for {CAT_AND_BOAT}.",
-        f"It goes from 0 to {one.max().item():.2g}; {zeros}. Of its response {on_cat / 64 / one.sum():.0%} on the cat",
+        f"Channel {channel} of layer features.13 (96 channels of 14 x 14)",
+        f" from 0 to {one.max().item():.2g}; {zeros}. Of its response {on_cat / 64 / one.sum():.0%} on the cat",
         f"on the boat, which cover {areas} of the picture. It is number 3 of the 8 strongest here.",
     ):
         assert words in view.sentence
@@ -130,14 +130,14 @@ def test_the_sentence_tells_what_the_map_holds():
     ],
 )
 def test_other_sentences(change, words):
-    maps = dataclasses.replace(find_maps("picture_net", 0), **change)
+    maps = dataclasses.replace(find_maps("picture_net", find_numbered(0)), **change)
     assert words in draw_channel(maps, next(iter(maps.layers)), 8).sentence
 
 
 def test_the_picture_shows_the_map():
     spot = torch.zeros(2, 14, 14)
     spot[0, 2, 3] = 5.0
-    maps = dataclasses.replace(find_maps("picture_net", 3), layers={"spot": spot})
+    maps = dataclasses.replace(find_maps("picture_net", find_numbered(3)), layers={"spot": spot})
     sheet = draw_channel(maps, "spot", 0).picture
     assert sheet.shape == (3, 355, 676)
     panel = sheet[:, 4:224, 228:448].mean(0)  # the second one: a cell is 220 / 14 pixels
@@ -150,7 +150,7 @@ def test_the_picture_shows_the_map():
 def test_every_network_opens(network):
     explorer = FeatureMaps()
     control(explorer, "Network").value = network
-    layer, maps = [*find_maps(network, explorer.values["own"] or 0).layers.items()][-1]
+    layer, maps = [*find_maps(network, explorer.values["own"] or find_numbered(0)).layers.items()][-1]
     assert f"of layer {layer} ({len(maps)} channels" in explorer.sentence
     buttons = [each for each in controls(explorer, widgets.Button) if each.layout.flex == "1 1 0px"]
     assert [int(each.description) for each in buttons if each.layout.display != "none"] == [*find_strongest(maps)]
@@ -181,7 +181,7 @@ def test_photographs_and_the_real_network_find_each_other_and_the_courses_networ
 
 
 def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to_others():
-    explorer, maps = FeatureMaps(picture=30), find_maps("picture_net", 30).layers["features.16"]
+    explorer, maps = FeatureMaps(picture=30), find_maps("picture_net", find_numbered(30)).layers["features.16"]
     assert "It is number 1 of the 8 strongest here." in explorer.sentence
     assert control(explorer, "Layer").value == "features.16"
     strongest = find_strongest(maps)[4]

@@ -1,6 +1,7 @@
 """Whole batches: the key, nbval beside the words, what goes wrong on the way, a second run, and the commands."""
 
 import contextlib
+import copy
 import errno
 import json
 import os
@@ -27,13 +28,15 @@ from grading_samples import (
     judge,
     key_of,
     put,
+    raw_notebook,
 )
 
 from course_utils.__main__ import main
 from course_utils.exercises.engine import find
 from course_utils.exercises.judging import first_difference
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading import batch
-from course_utils.grading.batch import STOPPED, grade
+from course_utils.grading.batch import NOT_YET_WHOLE, STOPPED, grade
 from course_utils.grading.evidence import make_task, seed_for
 from course_utils.grading.grade import check_work
 from course_utils.grading.report import read_scores
@@ -43,7 +46,7 @@ from course_utils.grading.sandbox import driver, process
 from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import Closing, Ran
+from course_utils.grading.sandbox.tasks import CUT, Closing, Ran
 from course_utils.grading.submissions import Lesson, Submission, find_submissions
 from course_utils.grading.verdict import compare
 from course_utils.root import ROOT, CourseError
@@ -60,26 +63,55 @@ def final(*evidence):
     return compare([judge(answer_to("largest", ""), ran) for ran in rans])
 
 
+DISAGREE = [DIFFER("different", "equal"), DIFFER("equal", "different")]
+
+
 @pytest.mark.parametrize(
-    ("answers", "problem", "words"),
+    ("answers", "problem", "points", "words"),
     [
-        ([(True, ""), (None, "no pytest"), (True, "")], None, ["", "nbval gave no verdict: no pytest", ""]),
-        ([(False, ""), (True, "")] * 2, None, [DIFFER("different", "equal"), DIFFER("equal", "different")] * 2),
-        ([], KeyboardInterrupt(), ["the grading was stopped"] * 3),
-        ([], OSError(errno.ENOSPC, "No space left on device"), ["No space left"] * 3),
+        ([(True, ""), (False, "")], None, [1, 0], ["", ""]),
+        ([(True, ""), (None, "no pytest"), (True, "")], None, [1, 0, 1], ["", "nbval gave no verdict: no pytest", ""]),
+        ([(False, ""), (True, "")] * 2, None, [0, 0] * 2, DISAGREE * 2),
+        ([], KeyboardInterrupt(), [0] * 3, ["the grading was stopped"] * 3),
+        ([], OSError(errno.ENOSPC, "No space left on device"), [0] * 3, ["No space left"] * 3),
     ],
 )
-def test_nbval_and_the_words_must_agree_or_a_person_looks(answers, problem, words, monkeypatch):
-    """Three or four items, compared by a process that answers what is given, or cannot start."""
+def test_nbval_and_the_words_must_agree_or_nothing_passes_and_a_person_looks(
+    answers, problem, points, words, monkeypatch
+):
+    """Right and wrong items in turn, compared by a process that answers what is given, or cannot start."""
     process = MagicMock()
     process.__enter__.return_value = process
     process.ask.side_effect, process.ask.return_value = problem, answers
     monkeypatch.setattr("course_utils.grading.verdict.Comparer", lambda: process)
     key = key_of("largest", SEED)
     scores = final(*[key.evidence, key.mistakes[0][1], key.evidence, key.mistakes[0][1]][: len(words)])
-    assert [score.points for score in scores] == [1, 0, 1, 0][: len(words)]
+    assert [score.points for score in scores] == points
     assert [score.look_by_hand for score in scores] == [bool(word) for word in words]
     assert all(word in score.reason for word, score in zip(words, scores, strict=True))
+    unsure = [score.stage for score, word in zip(scores[::2], words[::2], strict=True) if word]
+    assert unsure == ["not graded"] * len(unsure)
+
+
+@pytest.mark.slow
+def test_where_the_judge_errs_nbval_differs_and_a_person_looks(monkeypatch):
+    """Differences that are planted in the evidence, and a judge that sees none: nbval itself sees all of them."""
+    right = key_of("largest", SEED).evidence
+    planted = [right, *(copy.deepcopy(right) for _ in range(6))]
+    value = right[0]["returned"]["value"]
+    planted[1][0]["returned"]["value"] = value + 1e-9
+    planted[2][0]["returned"]["value"] = value + 1e-3
+    planted[3][-1]["returned"] = {"type": "list", "items": [right[-1]["returned"]]}
+    planted[4][0]["world"] = ["default dtype"]
+    planted[5][0]["inputs"]["tensor"]["value"]["values"][0] += 1
+    planted[5][0]["changed"] = {"tensor": ["value"]}
+    planted[6].pop()
+    seen = [score.stage for score in final(*planted)]
+    assert [stage == "passed" for stage in seen] == [True, True, False, False, False, False, False]
+    monkeypatch.setattr("course_utils.grading.evidence.judge", lambda name, *_: Outcome(name, Stage.PASSED, possible=1))
+    blind = final(*planted)
+    assert [(score.points, score.look_by_hand) for score in blind] == [(1, False)] * 2 + [(0, True)] * 5
+    assert {score.stage for score in blind[2:]} == {"not graded"}
 
 
 def test_without_a_judge_nothing_passes(monkeypatch):
@@ -108,7 +140,6 @@ def test_every_exercise_has_a_key(monkeypatch):
 
 
 def test_an_answer_of_the_course_that_does_not_work_here_is_said(monkeypatch):
-    monkeypatch.setattr(find("largest"), "reference", None)
     monkeypatch.setattr(type(find("largest")), "observe", lambda *_: 1 / 0)
     (key,) = json.loads(make_key(json.dumps([("largest", 1)]).encode())).values()
     assert key == {"reason": "the course's own answer did not work here: ZeroDivisionError: division by zero"}
@@ -129,7 +160,7 @@ class Crew:
     def run_all(self, batches, limits):
         self.given.append(len(batches))
         for number, tasks in enumerate(batches):
-            yield number, [Ran(json.dumps(driver.observe_answer(*vars(task).values()))) for task in tasks]
+            yield number, [grading_samples.observe(task) for task in tasks]
 
 
 class Equal(Closing):
@@ -144,12 +175,14 @@ class Equal(Closing):
 
 @pytest.fixture
 def no_processes(monkeypatch):
-    """nbval is not asked, and the commands run answers and make keys in this process."""
+    """nbval is not asked, and the commands run answers, read, judge and make keys in this process."""
     monkeypatch.setattr(Crew, "given", [])
     for place, stand_in in {
         "grade._make_crew": lambda *_: contextlib.nullcontext(Crew()),
         "batch.ask_for_key": lambda wanted, _: {name: grading_samples.key_at(name, seed) for name, seed in wanted},
         "verdict.Comparer": Equal,
+        "desk.Desk": grading_samples.DeskHere,
+        "batch.Desk": grading_samples.DeskHere,
     }.items():
         monkeypatch.setattr(f"course_utils.grading.{place}", stand_in)
 
@@ -163,8 +196,8 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
         hand_in(tmp_path, student, TENSOR_HOOKS, handed_out(TENSOR_HOOKS))
     give(tmp_path, cy=RIGHT, di="def largest(tensor):\n    return []\n")
     put(tmp_path, f"ed/{START.name}.ipynb", text="x")
-    failing = MagicMock(wraps=batch.read_cells, side_effect=[OSError("the disk is full"), *[DEFAULT] * 4])
-    monkeypatch.setattr(batch, "read_cells", failing)
+    failing = MagicMock(wraps=batch.read_notebook, side_effect=[OSError("the disk is full"), *[DEFAULT] * 4])
+    monkeypatch.setattr(batch, "read_notebook", failing)
     result = grade_folder(tmp_path, record=tmp_path / "ed" / f"{START.name}.ipynb" / "verdicts.ipynb")
     assert len(result.scores) == 2 * len(TENSOR_HOOKS.exercises) + 3
     found = {}
@@ -183,6 +216,59 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
     assert result.isolation == ["isolation: none"]
 
 
+FIRST_TRY = {
+    "cell_type": "code",
+    "metadata": {"tags": ["answer"]},
+    "outputs": [],
+    "source": "def largest(tensor):\n    return 0",
+}
+AS_A_WHOLE = {
+    "assigned": ["def mine(tensor): return tensor.max().item()", "largest = mine"],
+    "a better try": [FIRST_TRY, RIGHT],
+    "a table": ["table = {}", "table['max'] = 'max'", "def largest(t): return getattr(t, table['max'])().item()"],
+    "wrong": ["print(1)", "largest = min"],
+    "nothing": ["print('largest')"],
+    "slow": ["import time\nwhile True: time.sleep(0.01)", "how = []\nhow.append('max')", WRONG],
+    "forged": ["import json", "class Text(str): pass", WRONG, "raise SystemExit"],
+}
+
+
+def test_the_better_of_two_results_counts_and_it_is_said(tmp_path, monkeypatch, no_processes):
+    """What an answer does by itself, and what bears its name when the whole notebook has been run."""
+    monkeypatch.setattr(driver, "CELL_SECONDS", 0.3)
+    for student, cells in AS_A_WHOLE.items():
+        put(tmp_path, f"{student}/{START.name}.ipynb", text=raw_notebook(*cells))
+    rows = {row.student: row for row in grade_folder(tmp_path).scores}
+    assert {name for name, row in rows.items() if row.points} == {"assigned", "a better try", "a table"}
+    for name in ("assigned", "a better try", "a table"):
+        assert (
+            rows[name].sentence == "By itself the answer did not pass; with the whole notebook run before it, it did."
+        )
+        assert not rows[name].look_by_hand
+    assert rows["wrong"].stage != "not attempted"
+    assert rows["wrong"].sentence.endswith("This was seen when the whole notebook was run.")
+    assert [rows[name].stage for name in ("nothing", "forged")] == ["not attempted", "wrong type or structure"]
+    assert (rows["slow"].look_by_hand, "`import time` raised" in rows["slow"].reason, CUT in rows["slow"].reason) == (
+        True,
+    ) * 3
+    assert Crew.given == [4, 7], "by themselves, and as a whole"
+
+
+def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monkeypatch, no_processes):
+    put(tmp_path, f"class/ann/{START.name}.ipynb", text=raw_notebook(*AS_A_WHOLE["a better try"]))
+    interrupted = MagicMock(wraps=batch.make_notebook_task, side_effect=KeyboardInterrupt)
+    monkeypatch.setattr(batch, "make_notebook_task", interrupted)
+    (row,) = grade_folder(tmp_path / "class", memory=GradingMemory(tmp_path / "report")).scores
+    assert (row.points, row.stage, row.look_by_hand, row.reason) == (0, "wrong value", True, NOT_YET_WHOLE)
+    monkeypatch.undo()
+    monkeypatch.setattr(batch, "Desk", grading_samples.DeskHere)
+    monkeypatch.setattr("course_utils.grading.verdict.Comparer", Equal)
+    keys = "course_utils.grading.batch.ask_for_key"
+    monkeypatch.setattr(keys, lambda wanted, _: {name: grading_samples.key_at(name, seed) for name, seed in wanted})
+    (row,) = grade_folder(tmp_path / "class", memory=GradingMemory(tmp_path / "other")).scores
+    assert (row.points, row.look_by_hand) == (1, False)
+
+
 def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tmp_path, monkeypatch, no_processes):
     give(tmp_path, ann=RIGHT)
     monkeypatch.setattr(batch, "ask_for_key", lambda *_: {}["lost"])
@@ -196,8 +282,8 @@ def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tm
 def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, no_processes):
     for student in ("ann", "bo", "cy"):
         hand_in(tmp_path, student, TENSOR_HOOKS, handed_out(TENSOR_HOOKS))
-    interrupted = MagicMock(wraps=batch.read_cells, side_effect=[DEFAULT, KeyboardInterrupt])
-    monkeypatch.setattr(batch, "read_cells", interrupted)
+    interrupted = MagicMock(wraps=batch.read_submission, side_effect=[DEFAULT, KeyboardInterrupt])
+    monkeypatch.setattr(batch, "read_submission", interrupted)
     result = grade_folder(tmp_path)
     wanted = [("ann", "not attempted", ""), ("bo", "not graded", STOPPED), ("cy", "not graded", STOPPED)]
     wanted = [row for row in wanted for _ in TENSOR_HOOKS.exercises]

@@ -10,15 +10,13 @@ from dataclasses import asdict
 import nbformat
 import psutil
 import pytest
-from grading_samples import EXERCISES, HABITS, LESSONS, SEED, START, answer_to, judge, submitted, variations
-from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, constants_for_the_visible_seed, write_class
+from grading_samples import EXERCISES, HABITS, LESSONS, SEED, START, answer_to, judge, put, submitted, variations
+from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, WHOLE, constants_for_the_visible_seed, write_class
 from hypothesis import HealthCheck, given, settings
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
-from course_utils.grading.answers import collect_answers
 from course_utils.grading.batch import grade
-from course_utils.grading.definitions import read_cells
 from course_utils.grading.evidence import make_task
 from course_utils.grading.report import Score, write_pages, write_scores
 from course_utils.grading.resume import GradingMemory
@@ -86,6 +84,16 @@ def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(att
     assert attack.passes or row["sentence"] or row["reason"]
     assert row["look_by_hand"] == attack.by_hand, row
     assert graded["rows"][attack.name] | {EXERCISE: 0} == PASSED | {EXERCISE: 0}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
+def test_an_attack_gets_its_fair_score_where_the_whole_notebook_is_run(attack, graded):
+    row = graded["rows"][f"{attack.name}{WHOLE}"][EXERCISE]
+    assert row["points"] == (row["possible"] if attack.passes else 0), row
+    if row["stage"] != "not attempted":
+        assert attack.words in row["sentence"] + row["reason"]
+        assert "the whole notebook" in row["sentence"]
+    assert row["look_by_hand"] == attack.by_hand, row
 
 
 def test_honest_students_get_what_is_fair_and_odd_cells_cost_nothing(graded):
@@ -166,18 +174,22 @@ def test_both_engines_give_the_same_score(fork_engine):
     assert (cut.stage, cut.look_by_hand) == ("not graded", True), "who did not get the full time is not blamed"
 
 
-def test_honest_habits_keep_their_points_in_both_engines(fork_engine):
-    for engine, names in ((fork_engine, HABITS), (ProcessEngine(), list(HABITS)[-3:])):
+def test_honest_habits_keep_their_points_in_both_engines(fork_engine, tmp_path):
+    """Each habit is a student's; by itself or as a whole notebook, what it says is right."""
+    for engine, names in ((fork_engine, HABITS), (ProcessEngine(2), list(HABITS)[-3:])):
+        folder = tmp_path / type(engine).__name__
         for name in names:
-            (score,) = judge_with(engine, *collect_answers(read_cells(HABITS[name]), START))
-            assert score.stage == "passed", (name, engine, score)
+            put(folder, f"{name}/{START.name}.ipynb", text=HABITS[name])
+        scores = grade(find_submissions(folder, LESSONS), crew=engine).scores
+        assert len(scores) == len(names)
+        assert [(row.student, row.sentence, row.reason) for row in scores if not row.points or row.look_by_hand] == []
 
 
 def test_the_sandbox_says_what_check_says(fork_engine):
     """Of each exercise a right answer and a mistake, on the whole way of a submission."""
-    wanted = [(one.name, one.accepted[-1], "") for one in EXERCISES]
-    wanted += [(one.name, one.mistakes[-1].function, one.mistakes[-1].message) for one in EXERCISES]
-    answers = [submitted(function, name) for name, function, _ in wanted]
+    wanted = [(one.name, one.answers[-1], "") for one in EXERCISES]
+    wanted += [(one.name, one.mistakes[-1], one.mistakes[-1].message) for one in EXERCISES]
+    answers = [submitted(answer, name) for name, answer, _ in wanted]
     scores = judge_with(fork_engine, *answers, limits=Limits(submission=600))
     for (name, _, cause), score in zip(wanted, scores, strict=True):
         assert (score.stage == "passed", score.cause) == (not cause, cause), (name, score)

@@ -12,14 +12,21 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from grading_samples import LESSONS, START, handed_out, put
+from grading_samples import LESSONS, START, DeskHere, handed_out, put
 from lesson_runs import run_python
 
 from course_utils.authoring import build, source
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.roster import NOT_HANDED_IN, NOT_ON_ROSTER, add_roster, read_roster
 from course_utils.grading.sandbox.own_folder import LOCK, PREFIX, OwnFolder
-from course_utils.grading.submissions import DAMAGED, MAX_BYTES, Submission, find_submissions, read_submission
+from course_utils.grading.submissions import (
+    DAMAGED,
+    MAX_BYTES,
+    Submission,
+    find_submissions,
+    name_by_cells,
+    read_submission,
+)
 from course_utils.grading.submit import submit
 from course_utils.root import ROOT, CourseError
 
@@ -213,7 +220,7 @@ def test_rosters_as_they_are_exported_are_read(data, tmp_path):
         ("student\né".encode("latin-1"), "not CSV in UTF-8 or UTF-16"),
         (b'student\n"ann\nzoe\n', "not CSV in UTF-8 or UTF-16"),
         (b"student,mail\nLee, Ann,a@b\n", "more cells than headings beside Lee"),
-        (b"name,login\nAnn Lee,a1\nann lee,a2\n", "two students called ann lee"),
+        (b"name,login\nAnn Lee,a1\nann lee,a2\n", "two students called Ann Lee"),
     ],
 )
 def test_what_is_no_roster_is_refused_in_a_sentence(data, words, tmp_path):
@@ -231,16 +238,160 @@ def test_a_roster_keeps_its_columns(tmp_path):
 
 def test_a_folder_called_almost_as_a_student_is_theirs(tmp_path):
     put(tmp_path, *(f"{name}/{START.name}.ipynb" for name in ("zoe\u0301  DAY", "ann", "Ann")), text=BLANK)
-    found = add_roster(find_submissions(tmp_path, LESSONS), ["Ann", "Zoé Day", "bo"], {START.name: START})
+    people = {"Ann": {}, "Zoé Day": {}, "bo": {}}
+    found = add_roster(find_submissions(tmp_path, LESSONS), people, {START.name: START})
     wanted = [("Ann", ""), ("Ann", "it is a second notebook for this lesson; the first counts")]
     assert [(each.student, each.reason) for each in found] == [*wanted, ("Zoé Day", ""), ("bo", NOT_HANDED_IN)]
-    (guest,) = add_roster(found[:1], ["bo"], {})
+    (guest,) = add_roster(found[:1], {"bo": {}}, {})
     assert guest.remark == NOT_ON_ROSTER
     damaged = Submission("Ánn", "", reason=f"Ánn.zip is no zip {DAMAGED}")
     found = [Submission("ZOE", START.name), damaged, Submission("Zoey", "")]
-    found = add_roster(found, ["Zoë", "Ann"], {START.name: START})
+    found = add_roster(found, {"Zoë": {}, "Ann": {}}, {START.name: START})
     wanted = [("Ann", ""), ("Zoey", f"{NOT_ON_ROSTER}; did you mean Zoë?"), ("Zoë", "")]
     assert [(each.student, each.remark) for each in found] == wanted
+
+
+TENSORS = "01_tensor_hooks"
+MOODLE_ROSTER = """Identifier,Full name,Email address,Status,Grade,Maximum grade
+Participant 1204500,Ann Lee,ann@x.org,Submitted for grading,-,8.00
+Participant 1204501,Zoé O'Neill Day,zoe@x.org,"Submitted for grading, 2 hours 5 mins late",,8.00
+Participant 1204502,Ann Lee,ann2@x.org,Submitted for grading,,8.00
+Participant 1204503,Fei Wang,fei@x.org,No submission,,8.00
+"""
+CANVAS_ROSTER = """Student,ID,SIS User ID,SIS Login ID,Section,old (3)
+    Points Possible,,,,,8
+"Lee, Ann",4400,s1,alee,A,-
+"O'Neill Day, Zoé",4401,s2,zday,A,
+"Wang, Fei",4402,s3,fwang,A,
+"Student, Test",4499,,x,A,
+"""
+# What platforms write, with its roster, and who handed in what: student, lesson, late.
+DOWNLOADS = {
+    "Moodle, a folder each": (
+        MOODLE_ROSTER,
+        {
+            "Ann Lee_1204500_assignsubmission_file/Ann Lee.zip": "zip",
+            "Ann Lee_1204500_assignsubmission_onlinetext/onlinetext.html": "page",
+            "Zoé O'Neill Day_1204501_assignsubmission_file/work/START.ipynb": "notebook",
+            "Ann Lee_1204502_assignsubmission_file_/START.ipynb": "notebook",
+        },
+        {"Ann Lee (Participant 1204500)", "Ann Lee (Participant 1204502)", "Zoé O'Neill Day late"},
+    ),
+    "Moodle, all in one folder": (
+        MOODLE_ROSTER,
+        {
+            "Ann Lee_1204500_assignsubmission_file_Ann Lee.zip": "zip",
+            "O'Neill Day Zoe_99_assignsubmission_file_START.ipynb": "notebook",  # by the words: the number is another's
+        },
+        {"Ann Lee (Participant 1204500)", "Zoé O'Neill Day late"},
+    ),
+    "Moodle, anonymous": (
+        MOODLE_ROSTER,
+        {"Participant_1204500_assignsubmission_file/START.ipynb": "notebook"},
+        {"Ann Lee (Participant 1204500)"},
+    ),
+    "Canvas": (
+        CANVAS_ROSTER,
+        {
+            "leeann_4400_990000_Ann Lee.zip": "zip",
+            "oneilldayzo_LATE_4401_990001_START-1.ipynb": "notebook",
+            "wangfei_4402_text.html": "page",
+            "studenttest_4499_990002_START.ipynb": "notebook",
+        },
+        {"Lee, Ann", "O'Neill Day, Zoé late", "Wang, Fei: there is no notebook in the folder, only text.html"},
+    ),
+    "Canvas, with a roster that has no numbers": (
+        CANVAS_ROSTER.replace("ID,SIS User ID", "x,y"),
+        {"leeann_4400_990000_Ann Lee.zip": "zip", "zday/START.ipynb": "notebook"},
+        {"Lee, Ann", "O'Neill Day, Zoé"},
+    ),
+    "plain folders beside a roster of Canvas": (
+        CANVAS_ROSTER,
+        {"Ann Lee/START.ipynb": "notebook", "fei  WANG/START.ipynb": "notebook", "zoe o_neill day.zip": "zip"},
+        {"Lee, Ann", "O'Neill Day, Zoé", "Wang, Fei"},
+    ),
+}
+
+
+FORMS = [(name, form) for name in DOWNLOADS for form in ("folder", "zip")]
+FORMS += [(name, "a download in a folder") for name in DOWNLOADS if "roster" not in name]
+
+
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_downloads_of_platforms_are_matched_with_their_rosters(name, form, tmp_path):
+    roster, files, wanted = DOWNLOADS[name]
+    inner = zipped([(f"Ann Lee/{START.name}.ipynb", BLANK), ("Ann Lee/submission.json", "{}")])
+    texts = {"zip": inner, "notebook": BLANK, "page": "<html>"}
+    folder = tmp_path / "class"
+    put(folder, "readme.txt", text="mine")
+    for place, kind in files.items():
+        put(folder, place.replace("START", START.name), text=texts[kind])
+    if form != "folder":
+        (folder / "readme.txt").unlink()
+        whole = Path(shutil.make_archive(tmp_path / "whole" / "PY-Lesson 1-998", "zip", folder))
+        folder = whole if form == "zip" else whole.parent
+    put(tmp_path, "roster.csv", text=roster)
+    people = read_roster(tmp_path / "roster.csv")
+    found = [one for one in add_roster(find_submissions(folder, LESSONS), people, {START.name: START}) if one.path]
+    found += [one for one in add_roster(find_submissions(folder, LESSONS), people, {}) if not one.path and not one.name]
+    said = {one.student + " late" * one.late + (f": {one.reason}" if one.reason else "") for one in found}
+    assert (said, {one.remark for one in found}) == (wanted, {""})
+
+
+def test_who_cannot_be_told_apart_is_for_a_person_and_nobody_is_taken_for_somebody_else(tmp_path):
+    put(tmp_path, "roster.csv", text=MOODLE_ROSTER)
+    people = read_roster(tmp_path / "roster.csv")
+    found = {name: add_roster([Submission(name, START.name)], people, {})[0] for name in ("Ann Lee", "Lee, Anne", "Bo")}
+    assert "several on the roster are called so" in found["Ann Lee"].remark
+    assert found["Lee, Anne"].remark.startswith(f"{NOT_ON_ROSTER}; did you mean Ann Lee (")
+    assert found["Bo"].remark == NOT_ON_ROSTER
+    put(tmp_path, "roster.csv", text=CANVAS_ROSTER.replace('"Lee, Ann",4400', '"Lee, Bo",4403'))
+    people = read_roster(tmp_path / "roster.csv")
+    (guest,) = add_roster([Submission("Ann Lee", START.name)], people, {})
+    assert "Wang" not in guest.remark
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "{}-Copy1.ipynb",
+        "{} (1).ipynb",
+        "{}-2.ipynb",
+        "Copy of {}.ipynb",
+        "ann_{}.ipynb",
+        "Ann Lee - {} final.IPYNB",
+        "{}.ipynb.txt",
+        "{}.ipynb.json",
+        "{}.py",
+        "01 Tensor-Hooks.ipynb",
+        "homework.ipynb",
+    ],
+)
+def test_a_notebook_that_was_renamed_is_graded(file, tmp_path):
+    place = tmp_path / "ann" / file.format(TENSORS)
+    script = "# %% [markdown]\n# Hooks\n# %%\n%matplotlib inline\n# %%\ndef scale_gradient(t, f): ...\n"
+    put(place.parent, place.name, text=script if file.endswith("py") else nbformat.writes(handed_out(LESSONS[TENSORS])))
+    (found,) = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS, DeskHere())
+    assert (found.student, found.name, found.reason, found.lesson) == ("ann", TENSORS, "", LESSONS[TENSORS])
+    put(place.parent, f"{TENSORS}.ipynb", text=nbformat.writes(handed_out(LESSONS[TENSORS])))
+    first, *more = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS, DeskHere())
+    assert (first.file, first.reason) == (f"{TENSORS}.ipynb", "")
+    second = [f"{place.name} is a second notebook for this lesson; {first.file} counts"]
+    assert [each.reason for each in more] == ([] if file.endswith("py") else second)
+
+
+def test_a_notebook_that_fits_no_lesson_or_two_is_for_a_person(tmp_path):
+    both = handed_out(START)
+    both.cells += handed_out(LESSONS[TENSORS]).cells
+    put(tmp_path, "ann/both.ipynb", text=nbformat.writes(both))
+    put(tmp_path, "bo/none.ipynb", text=nbformat.writes(nbformat.v4.new_notebook()))
+    put(tmp_path, f"cy/{TENSORS} {START.name}.ipynb", text=nbformat.writes(both))
+    found = name_by_cells(find_submissions(tmp_path, LESSONS), LESSONS, DeskHere())
+    assert [(each.student, each.lesson, "not the name of a lesson" in each.reason) for each in found] == [
+        ("ann", None, True),
+        ("bo", None, True),
+        ("cy", None, True),
+    ]
 
 
 def test_a_killed_process_leaves_its_folder_to_the_next_and_a_living_one_keeps_it(tmp_path, monkeypatch):
@@ -267,9 +418,13 @@ ONE = "01_tensor_hooks"
 
 @pytest.fixture
 def work(tmp_path):
-    """Lesson 01 half done, with a slip; 02 damaged; 03 as it came; the others not there; a copy with its own name."""
+    """Lesson 01 half done, with a slip and an answer that is assigned; 02 damaged; 03 as it came; the others not there.
+
+    There is a copy with its own name.
+    """
     folder = tmp_path / "work"
     answers = {each.name: each.source for each in exercises_of(1)[:3]}
+    answers[exercises_of(1)[7].name] = f"{exercises_of(1)[7].name} = print\n"
     answers["keep_positive"] = "def keep_positive(tensor):\n    return tensor register_hook\n"
     lesson = nbformat.read(ROOT / "notebooks" / f"{ONE}.ipynb", as_version=4)
     build.write(source.put_answers(lesson, answers), folder / f"{ONE}.ipynb")
@@ -284,7 +439,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     assert submit(work=work, folder=tmp_path) == 0
     said = capsys.readouterr().out
     for line in (
-        f"{ONE}: 3 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:])}.",
+        f"{ONE}: 4 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:7])}.",
         "    keep_positive: your line 2, `return tensor register_hook`, is not Python: invalid syntax.",
         "02_retain_grad_or_hook: left out, because it is not complete JSON",
         "03_module_hooks: left out, because none of its exercises has been attempted.",
@@ -296,7 +451,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     with zipfile.ZipFile(tmp_path / "Ann Lee.zip") as archive:
         about = json.loads(archive.read("Ann Lee/submission.json"))
         archive.extractall(tmp_path / "class")
-    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {ONE: 3}, True)
+    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {ONE: 4}, True)
     assert about["torch"]
     for place in ("Ann Lee.zip", "class"):
         (found,) = find_submissions(tmp_path / place, LESSONS)

@@ -42,7 +42,7 @@ def test_scores_are_written_with_stable_columns(tmp_path):
     assert [row["look_by_hand"] for row in rows] == ["no", "no", "yes", "yes", "yes", "yes", "no"]
     assert rows[1]["sentence"] == 'for x, got "a"'
     data = json.loads((tmp_path / "scores.json").read_text(encoding="utf-8"))
-    assert (data["version"], tuple(data["columns"])) == (3, COLUMNS)
+    assert (data["version"], tuple(data["columns"])) == (4, COLUMNS)
     assert data["scores"][2]["look_by_hand"] is True
     assert [tuple(row) for row in data["scores"]] == [COLUMNS] * len(SCORES)
 
@@ -85,6 +85,18 @@ def test_the_gradebook_for_canvas_has_its_columns_and_its_row_of_points_possible
     exported = dict(zip([*reports.CANVAS, "old (3)"], ["Doe, Ann", "7", "", "doe", "s", "1"], strict=True))
     reports.write_gradebook(SCORES, tmp_path, {"ann": exported}, "canvas")
     assert (tmp_path / "gradebook.csv").read_text().splitlines()[2:] == ['"Doe, Ann",7,,doe,s,0,2']
+
+
+def test_a_grade_that_is_none_stays_a_hyphen_and_late_work_is_marked(tmp_path):
+    """Moodle writes `-` for no grade; with an apostrophe before it, it would be a text."""
+    late = [replace(SCORES[0], late=True), *SCORES[1:]]
+    reports.write_gradebook(late, tmp_path, {"ann": {"student": "ann", "Quiz (Real)": "-"}})
+    assert (tmp_path / "gradebook.csv").read_text().splitlines()[1] == "ann,-,0,2,2"
+    write_scores(late, tmp_path)
+    assert [row["late"] for row in read(tmp_path / "scores.csv")] == ["yes"] + ["no"] * 6
+    write_pages(late, tmp_path)
+    assert "✓ passed: 2</span> <small>late</small>" in check_page(tmp_path / "index.html")
+    assert "<h2>01_tensor_hooks: 2 of 2, handed in late</h2>" in check_page(tmp_path / "students" / "ann.html")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1", "\r=1", "\n=1", "\uff1d1", '=cmd|" /C calc"!A0,'])

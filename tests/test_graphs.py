@@ -26,9 +26,6 @@ MORE = {
 GRAPHS = {name: parse(text) for name, text in (EXAMPLES | MORE).items()}
 TWO, DOT, SQUARE = GRAPHS["two paths"], GRAPHS["dot product"], GRAPHS["square"]
 SIX = {"a": "times 6"}
-LEAF = "w is a leaf: w.grad is now"
-FLOWS = "the gradient [1, 2, 3, 4] flows from o back to z."
-ODD = "a division by 0, the log or root of 0 or less, or an overflow does this"
 
 
 def steps(graph, hooks=()):
@@ -127,29 +124,22 @@ def test_numbers_as_text():
 
 
 @pytest.mark.parametrize(
-    ("graph", "hooks", "step", "told"),
+    ("graph", "hooks", "step", "facts"),
     [
-        (TWO, SIX | {"y": ["print", "add 2"]}, 0, "Forward is done: y = 6. Backward has not begun, so no tensor has a "
-         "gradient yet. On the arrow into a waits grad * 6. On the arrow into y wait print(grad) and grad + 2."),
-        (TWO, SIX, 1, "Step 1 of 5: backward begins at y, with the gradient 1. y is not a leaf: y.grad stays None."),
-        (SQUARE, {"z": "add 2", "y": "add 2"}, 3, "Step 3 of 4: the gradient -12 flows from t1 back to y. Its hook "
-         "returns grad + 2, that is -10. y is not a leaf: y.grad stays None."),
-        (TWO, SIX, 4, "Step 4 of 5: 3 from b and 12 from a add up to 15, the gradient of w. "
-         f"{LEAF} 15 (5 without hooks)."),
-        (TWO, SIX, -1, "Step 5 of 5: the gradient 12 flows from a back to x. x is a leaf: x.grad is now 12 (2 without "
-         "hooks). Backward is done: w.grad = 15 (5 without hooks) and x.grad = 12 (2 without hooks)."),
-        (DOT, {"z": ["times 2", "retain_grad", "print"]}, 3, f"Step 3 of 5: {FLOWS} Hook 1 returns grad * 2, that is "
-         "[2, 4, 6, 8]. Hook 2 prints [2, 4, 6, 8] and returns nothing: the gradient stays as it is. "
-         "retain_grad keeps it: z.grad is [2, 4, 6, 8], the gradient after all hooks."),
-        (DOT, {"z": "retain_grad"}, 3, f"Step 3 of 5: {FLOWS} retain_grad keeps it: z.grad is [1, 2, 3, 4]."),
-        (TWO, {"w": "retain_grad"}, 4, "Step 4 of 5: 3 from b and 2 from a add up to 5, the gradient of w. "
-         f"{LEAF} 5. retain_grad changes nothing on a leaf."),
-        (parse("w = 1; y = w / 0"), (), -1, f"Step 2 of 2: the gradient inf flows from y back to w. {LEAF} inf. "
-         f"Backward is done: w.grad = inf. Not finite (inf or nan): y and the gradient of w; {ODD}."),
+        (TWO, SIX | {"y": ["print", "add 2"]}, 0, ["y = 6", "a waits grad * 6.", "y wait print(grad) and grad + 2."]),
+        (TWO, SIX, 1, ["Step 1 of 5: ", "begins at y, with the gradient 1.", "y.grad stays None."]),
+        (SQUARE, {"z": "add 2", "y": "add 2"}, 3, ["-12 flows from t1 back to y", "that is -10.", "stays None."]),
+        (TWO, SIX, 4, ["3 from b and 12 from a add up to 15", "w.grad is now 15 (5 without hooks)."]),
+        (TWO, SIX, -1, ["Backward is done: w.grad = 15 (5 without hooks) and x.grad = 12 (2 without hooks)."]),
+        (DOT, {"z": ["times 2", "retain_grad", "print"]}, 3, ["[1, 2, 3, 4] flows from o back to z.", "Hook 1 returns",
+         "that is [2, 4, 6, 8].", "Hook 2 prints [2, 4, 6, 8]", "z.grad is [2, 4, 6, 8], the gradient after all"]),
+        (DOT, {"z": "retain_grad"}, 3, ["back to z. retain_grad keeps it: z.grad is [1, 2, 3, 4]."]),
+        (TWO, {"w": "retain_grad"}, 4, ["2 from a add up to 5", "w.grad is now 5. retain_grad changes nothing"]),
+        (parse("w = 1; y = w / 0"), (), -1, ["w.grad = inf.", "y and the gradient of w; a division by 0"]),
     ],
 )  # fmt: skip
-def test_the_story_of_a_step(graph, hooks, step, told):
-    assert tell(Backward(graph, hooks, step)) == told
+def test_the_story_of_a_step_has_its_facts_in_this_order(graph, hooks, step, facts):
+    assert re.search(".*".join(map(re.escape, facts)), tell(Backward(graph, hooks, step)))
 
 
 def test_the_table_and_the_picture_show_only_gradients_that_have_arrived():
@@ -222,20 +212,20 @@ def test_composite_operations_hand_on_one_part():
 
 
 def test_the_picture_says_what_it_shows():
-    root = ET.fromstring(draw(Backward(TWO, SIX, 3)))
+    stopped = Backward(TWO, SIX, 3)  # y = (1 + 2)(1 + 1); so far y, b and a have their gradients
+    root = ET.fromstring(draw(stopped))
     texts = [text.text for text in root.findall(".//{*}text")]
-    assert (root.get("role"), root.find("{*}desc").text) == ("img", tell(Backward(TWO, SIX, 3)))
-    assert root.find("{*}title").text == "Step 3 of 5: the gradient reaches a"
-    assert root.get("aria-label") == (  # y = (1 + 2)(1 + 1); so far y, b and a have their gradients
-        "Step 3 of 5: the gradient reaches a. w, leaf: value 1, gradient not yet, .grad None. "
-        "x, leaf: value 2, gradient not yet, .grad None. "
-        "a = w + x: value 3, gradient 12 (2 without hooks), .grad None; hooks: times 6. "
-        "b = w + 1: value 2, gradient 3, .grad None. y = a * b: value 6, gradient 1, .grad None."
-    )
+    assert (root.get("role"), root.find("{*}desc").text) == ("img", tell(stopped))
+    title, *cards = root.get("aria-label").removesuffix(".").split(". ")
+    assert (root.find("{*}title").text, title) == ("Step 3 of 5: the gradient reaches a",) * 2
+    assert cards == [stopped.describe(name) for name in "wxaby"]
+    assert cards[0] == "w, leaf: value 1, gradient not yet, .grad None"
+    assert cards[2] == "a = w + x: value 3, gradient 12 (2 without hooks), .grad None; hooks: times 6"
     assert {"12 (was 2)", "a = w + x", "\N{MULTIPLICATION SIGN}6"} <= set(texts)
     assert texts.count("leaf") == 3  # w, x and the legend
-    root = ET.fromstring(draw(Backward(GRAPHS["matrix"], {"d": "flip sign"})))
-    texts = [text.text for text in root.findall(".//{*}text")]
+    texts = [
+        text.text for text in ET.fromstring(draw(Backward(GRAPHS["matrix"], {"d": "flip sign"}))).iter() if text.text
+    ]
     at = texts.index("[[1, 2, 3, 4],")
     assert texts[at + 1 : at + 5] == [" [5, 6, 7, 8]]", "gradient", "[[-0.125, -0.125,", " -0.125, -0.125],"]
     assert "(was [[0.125, 0.125," in texts

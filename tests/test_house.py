@@ -1,23 +1,14 @@
-"""The house stays small, its imports point downwards, and pip and conda install the same for it."""
+"""The imports of the house point downwards, and pip and conda install the same for it."""
 
 import re
 import subprocess
 import sys
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 
 from course_utils import __main__ as cli
 from course_utils.root import ROOT
-
-APART = ("course_utils/lessons", "tests/bench", "tests/browser")  # content, benchmarks and the browser's driver
-
-
-def lines(folder: str) -> dict[str, int]:
-    """The lines of every Python file in the folder, but for those that stand apart."""
-    names = (path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py"))
-    return {name: len((ROOT / name).read_text("utf-8").splitlines()) for name in names if not name.startswith(APART)}
 
 
 def test_imports_point_downwards_and_never_in_a_circle():
@@ -25,17 +16,6 @@ def test_imports_point_downwards_and_never_in_a_circle():
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[done.stdout.find("Broken contracts") :] + done.stderr
-
-
-# The budgets of size: of the package with its live class, of the grader in it, and of the tests.
-@pytest.mark.parametrize(
-    ("folder", "budget"), [("course_utils", 13_700), ("course_utils/grading", 2_900), ("tests", 12_000)]
-)
-def test_a_room_keeps_its_budget_of_lines_and_no_file_is_too_long_to_hold(folder, budget):
-    found = lines(folder)
-    too_many = sum(found.values()) - budget
-    assert too_many <= 0, f"{folder} has {too_many} lines more than its {budget}: remove as many"
-    assert {name: number for name, number in found.items() if number > 500} == {}
 
 
 def test_few_modules_stand_outside_the_rooms_and_the_readme_is_short():

@@ -52,8 +52,8 @@ def test_lessons_are_copied_and_an_updated_copy_is_trusted_if_the_learners_was(c
     for path in notebooks.iterdir():
         add_cell(path, "2 + 2")
     first, second = jupyter.prepare(*course)
-    assert first == "00_start_here.ipynb: a new edition."
-    assert second.startswith("01_one.ipynb: a new edition, with your 0 answers and 1 cell of your own.")
+    assert first.startswith("00_start_here.ipynb: a new edition")
+    assert second.startswith("01_one.ipynb: a new edition")
     assert trusted() == [True, False]
 
 
@@ -121,25 +121,16 @@ def test_a_hosted_copy_is_made_by_the_same_code_and_opens_nothing(monkeypatch, c
     assert (capsys.readouterr().out, asked) == ("Copied.\n", [Path(sys.prefix) / "jupyter-home"])
 
 
-FINE = """\
-ok    Python is new enough
-ok    PyTorch is new enough, and loads
-ok    torchvision is new enough, and loads
-ok    The other packages are new enough
-ok    The kernel is the course's own
-ok    Widgets can be shown
-ok    There is room on the disk
-ok    Files can be saved in this folder
-All is well: the lessons can start."""
 OLD = SimpleNamespace(version_info=(3, 9, 18), version="3.9.18 (main)", executable="python3", prefix=sys.prefix)
 FULL = (shutil, "disk_usage", lambda folder: SimpleNamespace(free=3e8))
-NO_LOAD = r"^{} does not load: RuntimeError: operator torchvision::nms does not exist$"
 
 
 def installed(**versions):  # an empty one means "not installed"
     def distributions(real=module.installed.distributions, **query):
-        version = versions.get(query["name"])
-        return real(**query) if version is None else [SimpleNamespace(version=version)] * bool(version)
+        if query["name"] not in versions:
+            return real(**query)
+        version = versions[query["name"]]
+        return [SimpleNamespace(version=version)] if version else []
 
     return module.installed, "distributions", distributions
 
@@ -147,45 +138,51 @@ def installed(**versions):  # an empty one means "not installed"
 def unloadable(package):
     def load(name, real=importlib.import_module):
         if name == package:
-            raise RuntimeError("operator torchvision::nms does not exist\nmore")
+            raise RuntimeError("no nms\nmore")
         return real(name)
 
     return module.importlib, "import_module", load
 
 
 @pytest.mark.parametrize(
-    ("condition", "status", "found", "mend"),
+    ("condition", "found", "mend"),
     [
-        ((module, "sys", OLD), "fail", r"^Python is too old: Python 3\.9\.18 at python3\.$", "PYTHON=python3.12"),
-        (installed(torch="0.1.0+cpu"), "fail", r"torch 0\.1\.0\+cpu \(needed: >=2", "`make setup`"),
-        (installed(numpy="1.0", tqdm=""), "fail", r"^Missing or too old: numpy 1\.0 .*tqdm is missing", "`make setup`"),
-        (installed(jupyterlab_widgets="1.1.0"), "fail", r"jupyterlab_widgets 1\.1\.0 \(needed: >=3\)", "`make setup`"),
-        (installed(comm=""), "fail", r"comm is missing \(needed: any version\)", "`make setup`"),
-        (installed(**{"course-utils": ""}), "fail", "The kernel is another Python than the course's", "Change Kernel"),
-        (unloadable("torchvision"), "fail", NO_LOAD.format("torchvision"), "from one index"),
-        (unloadable("ipywidgets"), "fail", NO_LOAD.format("ipywidgets"), "`make setup`"),
-        (FULL, "warn", r"^The disk is nearly full: 0\.3 GB are free\.$", "free some"),
-        ((module.os, "access", lambda *_: False), "fail", "^Nothing can be saved in ", "a folder of your own"),
-        (installed(ipywidgets="9.0.0rc1", tqdm="4.66.0.1", torch="99.0+cpu"), "", "", ""),
+        ((module, "sys", OLD), r"^fail  Python is too old: Python 3\.9\.18 at python3\.", "PYTHON=python3.12"),
+        (installed(torch="0.1.0+cpu"), r"^fail .*torch 0\.1\.0\+cpu \(needed: >=2", "`make setup`"),
+        (installed(numpy="1.0", tqdm=""), r"^fail .*numpy 1\.0 .*tqdm is missing", "`make setup`"),
+        (installed(jupyterlab_widgets="1.1.0"), r"^fail .*jupyterlab_widgets 1\.1\.0 \(needed: >=3\)", "`make setup`"),
+        (installed(comm=""), r"^fail .*comm is missing \(needed: any version\)", "`make setup`"),
+        (installed(**{"course-utils": ""}), "^fail .*another Python", "Change Kernel"),
+        (unloadable("torchvision"), r"^fail  torchvision does not load: RuntimeError: no nms$", "from one index"),
+        (unloadable("ipywidgets"), r"^fail  ipywidgets does not load: RuntimeError: no nms$", "`make setup`"),
+        (FULL, r"^warn .* 0\.3 GB are free", "free some"),
+        ((module.os, "access", lambda *_: False), "^fail  Nothing can be saved in ", "a folder of your own"),
     ],
 )
-def test_each_condition_is_found_by_name_and_can_be_mended(tmp_path, monkeypatch, condition, status, found, mend):
+def test_each_condition_is_found_by_name_and_can_be_mended(tmp_path, monkeypatch, condition, found, mend):
     monkeypatch.setattr(*condition)
-    wrong = [finding for finding in examine(tmp_path) if finding.status in ("warn", "fail")]
-    assert [finding.status for finding in wrong] == [status] * bool(status)
-    assert all(re.search(found, finding.found) and mend in finding.mend for finding in wrong), wrong
+    (wrong,) = [finding for finding in examine(tmp_path) if finding.status != "ok"]
+    assert re.search(found, str(wrong), re.MULTILINE)
+    assert mend in wrong.mend
+
+
+def test_unusual_versions_that_are_new_enough_are_fine(tmp_path, monkeypatch):
+    monkeypatch.setattr(*installed(ipywidgets="9.0.0rc1", tqdm="4.66.0.1", torch="99.0+cpu"))
+    assert {finding.status for finding in examine(tmp_path)} == {"ok"}
 
 
 def test_what_it_says_of_a_healthy_machine(tmp_path, monkeypatch):
     """In a learner's copy and in a build the same; elsewhere that progress is lost; with details versions and paths."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COURSE_PROGRESS", "off")
-    assert str(doctor()) == FINE
+    fine = doctor()
+    assert [finding.status for finding in fine.findings] == ["ok"] * 8
+    assert not re.search(rf"{sys.prefix}|\d", str(fine)), "nothing of the machine"
     monkeypatch.delenv("COURSE_PROGRESS")
-    end = "8 of 9 checks are fine; the lines above say how to mend the rest."
-    assert re.search(rf"warn  This is not your copy of the lessons[\s\S]*\n{end}$", str(doctor()))
+    assert [finding.status for finding in doctor().findings] == ["ok"] * 8 + ["warn"]
+    assert "8 of 9 checks are fine" in doctor().summary()
     (tmp_path / MARKER).touch()
-    assert repr(doctor()) == FINE
+    assert doctor() == fine
     text = str(doctor(details=True))
     assert re.search(rf"at {sys.executable}\n(.*\n)*.*ipywidgets 8\.\d", text)
     assert "note  This is your copy of the lessons" in text

@@ -1,5 +1,7 @@
 """The values that lesson 01 teaches, found by a second method, and that its committed notebook shows just these."""
 
+import weakref
+
 import pytest
 import torch
 from lesson_pages import LessonPage
@@ -53,3 +55,14 @@ def test_which_of_the_patients_layers_have_a_gradient_before_and_after_the_cure(
         found.append({name.partition(".")[0] for name, each in net.named_parameters() if each.grad is not None})
     assert found == [{"third", "last"}, {"first", "second", "third", "last"}]
     assert shows("their hooks ran: last.bias, last.weight, third.bias, third.weight")
+
+
+def test_a_hook_lives_in_the_graph_also_when_its_tensor_is_gone():
+    x, seen = torch.ones(2, requires_grad=True), []
+    h = 3 * x
+    h.register_hook(lambda grad: seen.append(grad.tolist()))
+    gone, total = weakref.ref(h), (2 * h).sum()
+    del h
+    assert gone() is None
+    total.backward()
+    assert seen == [[2.0, 2.0]]

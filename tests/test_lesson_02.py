@@ -1,13 +1,17 @@
 """The values that lesson 02 teaches and shows, found by a second method; the memory that `measure_memory` counts."""
 
+import gc
 import itertools
 import re
 
 import pytest
 import torch
 from lesson_pages import LessonPage
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 
+from course_utils.exercises.engine import exercises_of
 from course_utils.hooks.memory import measure_memory
 
 PAGE = LessonPage("02_retain_grad_or_hook")
@@ -83,6 +87,39 @@ def test_memory_that_forward_saves_by_counting():
     assert shows(f"as it is saved {16 * size * 4 / MIB:.2f} MiB")
     assert shows(f"as float16 saved {16 * size * 2 / MIB:.2f} MiB")
     assert shows(f"packed as float16 {1024 * 1024 * 2 / MIB:.2f} MiB leaves left alone 2.00 MiB weights left alone 0")
+
+
+@pytest.mark.parametrize(
+    ("pack", "backward", "alive"),
+    [
+        (lambda tensor: tensor, False, True),
+        (lambda tensor: tensor, True, False),
+        (lambda tensor: tensor.detach(), False, False),
+    ],
+)
+def test_only_a_backward_frees_a_saved_result_that_pack_returns_itself(pack, backward, alive):
+    storages = []
+
+    def watch(tensor):
+        storages.append(StorageWeakRef(tensor.untyped_storage()))
+        return pack(tensor)
+
+    with saved_tensors_hooks(watch, lambda packed: packed):
+        result = torch.tanh(torch.ones(2, requires_grad=True))
+    if backward:
+        result.sum().backward()
+    del result
+    gc.collect()
+    assert [not storage.expired() for storage in storages] == [alive]
+
+
+def test_no_right_answer_of_count_saved_bytes_keeps_a_graph_that_is_dropped():
+    (exercise,) = [each for each in exercises_of(2) if each.name == "count_saved_bytes"]
+    x = torch.zeros(256, 1024, requires_grad=True)
+    for answer in exercise.answers:
+        with measure_memory() as memory:
+            assert answer.function(torch.tanh, x) == MIB
+        assert memory.live == 0, answer.source
 
 
 MIB = 2**20

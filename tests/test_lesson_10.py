@@ -141,7 +141,42 @@ def test_what_the_text_says_about_channels_and_probes():
     told = why("probe_of_a_random_network")
     assert f"from {random}% of the new pictures with random weights, and from {trained}% with trained ones" in told
     assert f"of the pair of things from {drawn}% of the new pictures" in told
-    assert f"reads it from {by_chance}%, and who always says the most frequent number is right in 29%" in told
+    assert f"reads it from {by_chance}%, and always naming the most frequent number is right in 29%" in told
+
+
+def test_what_the_text_says_about_chance_and_about_other_random_networks():
+    told, album = why("probe_of_a_random_network"), methods.draw_album(135, seed=2000)
+    known, new = slice(0, 90), slice(90, None)
+    for answers in (album.background, album.drawn):
+        assert round(100 * answers[new].bincount().max().item() / len(answers[new])) == 29
+    read = {"background": [], "number": []}
+    for seed in range(6):
+        features = methods.channel_means(methods.randomise(load_picture_net(), seed), "features.16", album.images)
+        for name, answers in {"background": album.background, "number": album.drawn}.items():
+            right = methods.fit_probe(features[known], answers[known])(features[new]) == answers[new]
+            read[name].append(round(100 * right.float().mean().item()))
+    assert f"In six random networks it was {min(read['background'])}% to {max(read['background'])}%" in told
+    assert f"the lowest of six random networks: they had {min(read['number'])}% to {max(read['number'])}%" in told
+
+
+@pytest.mark.slow
+def test_what_the_text_says_about_the_methods_on_other_random_networks():
+    names = (
+        "grad_cam",
+        "hires_cam",
+        "layer_cam",
+        "grad_cam_plus_plus",
+        "integrated_gradients",
+        "smooth_grad",
+        "occlusion",
+    )
+    found = []
+    for seed in range(5):
+        twin = methods.randomise(load_picture_net(), seed)
+        half, questions = methods.second_half(twin), methods.ask_pictures(twin, 4, 912)
+        found += [methods.score(method, half, questions).share.mean().item() for method in map(taught().get, names)]
+    told = why("first_in_every_column")
+    assert f"with five random networks, the methods had from {min(found):.0%} to {max(found):.0%}" in told
 
 
 EMPTY = fresh_pictures(4, seed=5)

@@ -9,7 +9,8 @@ import pytest
 
 from course_utils.authoring import source
 from course_utils.authoring.source import called_with, learner, number_of, read_source, tags_of
-from course_utils.exercises.engine import Prediction, exercises_of, predictions_of
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import exercises_of, predictions_of
 from tests.pace import LONGEST, minutes
 from tests.sealing import seal_problems
 

@@ -4,14 +4,20 @@ import json
 import random
 import re
 import socket
+import sqlite3
+import threading
+import urllib.request
 
 import pytest
 
 from course_utils.exercises import check, classroom, engine, predict, saved_progress, why
 from course_utils.exercises.engine import find
 from course_utils.grading.report import Score, read_class, write_pages
-from course_utils.live import join, member, server
-from course_utils.live.room import plan_of
+from course_utils.live import handlers, join, member, people, screens, server
+from course_utils.live.material import lessons, plan_of, settings_of
+from course_utils.live.room import Room
+from course_utils.live.store import Store
+from course_utils.live.summary import write_summary
 from course_utils.root import CourseError
 from course_utils.show import code_spans
 from tests.browser.live_class import running, votes_in, wait_for
@@ -40,15 +46,20 @@ def _out_of_class(monkeypatch):
     classroom.follow_class({})
 
 
+def names_in(live):
+    return [each.name for each in live.room.people.here.values()]
+
+
 def scale_gradient(tensor, factor):
     secret_word = 5
     return tensor * secret_word
 
 
 def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_before(live):
+    live.press("waits", "no")
     check(scale_gradient)
     predict("hook_on_w", 10)
-    said = str(join(live.address.removeprefix("http://"), live.room.code.lower(), "Ann"))
+    said = str(join(live.address.removeprefix("http://"), live.room.people.code.lower(), "Ann"))
     assert re.match(r"You are in the class as Ann\.[\s\S]*They never send your code", said)
     check(find("keep_positive").reference)
     outcome = check(scale_gradient)
@@ -63,14 +74,17 @@ def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_bef
     assert "secret_word" not in str(live.room.reports)
 
 
-def test_explanations_wait_for_the_reveal_where_the_instructor_asks_for_it(live):
+def test_explanations_wait_for_the_reveal_unless_the_instructor_lets_them_open(live):
     live.press("prediction", "hook_on_a")
-    live.press("waits", "yes")
     shown = why("hook_on_a")._widget()
-    join(live.address, live.room.code)
-    wait_for(lambda: classroom.WAITS in shown.value)
-    assert classroom.WAITS in str(predict("hook_on_a", 30))
+    join(live.address, live.room.people.code)
+    assert classroom.WAITS in str(predict("hook_on_a", 30)), "sealed before the first vote, and by default"
+    assert classroom.WAITS in shown.value
     live.press("phase", "reveal")
+    wait_for(lambda: "You said 30; it is 15." in shown.value)
+    live.press("phase", "vote")
+    wait_for(lambda: classroom.WAITS in shown.value)
+    live.press("waits", "no")
     wait_for(lambda: "You said 30; it is 15." in shown.value)
 
 
@@ -80,7 +94,7 @@ def test_a_class_that_does_not_answer_costs_nothing_is_said_once_and_loses_nothi
     numbers = random.getstate()
     with running(tmp_path) as live:
         port = int(live.address.rpartition(":")[2])
-        join(live.address, live.room.code)
+        join(live.address, live.room.people.code)
     with socket.create_server(("127.0.0.1", port)):  # it takes calls, and is silent
         told = [str(predict("hook_on_a", 30))]
         assert not member._members[0]._lost, "the call is over before the request is"
@@ -103,10 +117,10 @@ def test_a_wrong_code_is_a_sentence_and_a_new_kernel_is_the_same_learner(live, t
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COURSE_PROGRESS")
     assert "The room code is another one" in str(join(live.address, "ABC"))
-    assert "You are in the class as Learner 1." in str(join(live.address, live.room.code))
+    assert "You are in the class as Learner 1." in str(join(live.address, live.room.people.code))
     member._members.clear()
     assert "as Bo." in str(join(live.address, "", "Bo"))
-    assert live.room.names == {1: "Bo"}
+    assert names_in(live) == ["Bo"]
 
 
 def test_votes_are_hidden_until_the_reveal_and_then_stand_side_by_side(live):
@@ -116,34 +130,163 @@ def test_votes_are_hidden_until_the_reveal_and_then_stand_side_by_side(live):
         live.vote(token, "hook_on_a", said)
     for phase in ("vote", "discuss", "again"):
         live.press("phase", phase)
-        assert not any(told in live.see("votes") for told in (*ASKED.options.values(), "untouched", "%", "right"))
+        pages = live.see("votes") + live.see_phone(tokens[3])
+        assert not any(told in pages for told in (*ASKED.options.values(), "untouched", "%", "right"))
     live.vote(tokens[0], "hook_on_a", "12")
     live.vote(tokens[0], "hook_on_a", "15")
     assert "1 of 4 voted again" in live.see("votes")
     live.vote(tokens[1], "hook_on_a", "12")
     live.press("phase", "reveal")
+    live.vote(tokens[2], "hook_on_a", "15")  # too late
     assert votes_in(page := live.see("votes")) == {"5": (0, 0), "12": (1, 1), "15": (1, 1), "30": (2, 0)}
     told = *ASKED.options.values(), "The hook sees only what", "For those who said 12", "How many arrows lead to w"
     assert [each for each in told if each not in page] == []
 
 
+def test_the_instructor_alone_sees_percentages_names_and_questions_while_the_room_votes(live):
+    live.press("prediction", "hook_on_a")
+    for name, said in (("Ann", "30"), ("Bo", "15"), ("Cy", "30"), ("Di", "5")):
+        live.vote(live.join(name), "hook_on_a", said)
+    desk = live.see("votes", "desk")
+    assert votes_in(desk) == {"5": (1, 0), "12": (0, 0), "15": (1, 0), "30": (2, 0)}
+    assert re.search(r"<p>30</p><ul[^>]*><li>Ann</li><li>Cy</li></ul>", desk)
+    assert all(code_spans(question) in desk for question in ASKED.ask.values())
+    assert re.search(r"→ Most of those who are wrong said this\.</strong> Follow the arrows", desk)
+    assert [each for each in ("Ann", "25 %", "Follow the arrows", "Mazur") if each in live.see("votes")] == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "advice"),
+    [
+        (0, 0, screens.WAIT), (29, 71, screens.EXPLAIN), (30, 70, screens.DISCUSS), (1, 1, screens.DISCUSS),
+        (70, 30, screens.DISCUSS), (71, 29, screens.GO_ON), (4, 0, screens.GO_ON),
+    ],
+)  # fmt: skip
+def test_thirty_to_seventy_percent_right_are_the_time_to_discuss(tmp_path, right, wrong, advice):
+    room = Room(tmp_path / "room")
+    room.act("prediction", "hook_on_a")
+    for number, said in enumerate(["15"] * right + ["30"] * wrong):
+        learner, _ = room.people.join(room.people.code, "", "", "", 0)
+        room.report(
+            learner.number, REPORT | {"id": f"{number}", "kind": "prediction", "name": "hook_on_a", "said": said}
+        )
+    assert screens.advise(room) == advice
+    room.act("phase", "again")
+    assert screens.advise(room) == screens.WAIT
+    room.act("phase", "reveal")
+    assert screens.advise(room) == ""
+    room.store.close()
+
+
+def test_after_the_second_vote_the_advice_compares_both(live):
+    live.press("prediction", "hook_on_a")
+    tokens = [live.join() for _ in range(4)]
+    for token, said in zip(tokens, ("30", "30", "12", "15"), strict=True):
+        live.vote(token, "hook_on_a", said)
+    live.press("phase", "again")
+    for token in tokens[1:]:
+        live.vote(token, "hook_on_a", "15")
+    assert screens.BETTER.format(100, 25) in live.see("votes", "desk")
+    live.vote(tokens[1], "hook_on_a", "30")
+    live.vote(tokens[2], "hook_on_a", "30")
+    live.vote(tokens[3], "hook_on_a", "5")
+    assert screens.NOT_BETTER.format(0, 25) in live.see("votes", "desk")
+
+
+def test_the_question_comes_with_its_code_and_its_figure():
+    around = settings_of(1)["hook_on_a"]
+    for told in ("def two_path_graph():", "grad *= 2\n    return grad * 3", "a.register_hook(change_gradient)"):
+        assert told in around.code
+    assert "def read_grad" not in around.code, "what only a print needs takes the space of what matters"
+    photograph = settings_of(7)["where_the_second_looks"]
+    assert (photograph.code, photograph.figure.kind) == ("", "image/jpeg")
+    assert "each shows a fish" in photograph.figure.alt
+    graph = settings_of(1)["who_has_a_gradient"]
+    assert graph.figure.data.startswith(b"<svg")
+    assert "y.backward()" in graph.code
+    known = {each.name for each in engine.predictions_of()}
+    shown = {name: each for lesson in lessons() for name, each in settings_of(int(lesson)).items()}
+    assert shown.keys() == known
+    assert [name for name, each in shown.items() if not (each.code or each.figure)] == []
+
+
+def test_the_figure_is_sent_to_everybody_and_nothing_else_is(live):
+    with urllib.request.urlopen(f"{live.address}/figure?of=where_the_second_looks") as answer:
+        assert answer.headers["Content-Type"] == "image/jpeg"
+        assert answer.read(2) == b"\xff\xd8"
+    for name in ("hook_on_a", "../room.sqlite", ""):
+        live.ask(f"/figure?of={name}", status=404)
+
+
+def test_a_countdown_runs_on_every_page_and_ends_with_the_step(live):
+    ann = live.join()
+    live.press("screen", "votes")
+    live.press("countdown", 60)
+    live.seconds = 20
+    pages = live.see(), live.see(page="desk"), live.see_phone(ann)
+    left = [int(re.search(r'data-left="(\d+)"', page)[1]) for page in pages]
+    assert all(38 <= each <= 40 for each in left), left
+    live.seconds = 100
+    assert 'data-left="0"' in live.see()
+    live.press("phase", "discuss")
+    assert "data-left" not in live.see() + live.see(page="desk") + live.see_phone(ann)
+
+
+def test_another_lesson_is_chosen_without_a_restart_and_each_goes_on_where_it_was(live, tmp_path):
+    ann = live.join("Ann")
+    live.press("prediction", "hook_on_a")
+    live.press("timer", "start")
+    live.press("at", 2)
+    live.report(ann, "largest", "passed")
+    live.press("lesson", "00")
+    assert "x = 3 and y = x²" in live.see("votes")
+    assert "Start the timer" in live.see("plan")
+    assert "1 of 1" in live.see("class")
+    live.vote(ann, "gradient_of_square", "6")
+    live.press("lesson", "01")
+    assert "now sits on a instead of w" in live.see("votes")
+    assert re.search(r'aria-current="step"><td class="number">14 to 27', live.see("plan"))
+    said = json.loads(write_summary(live.room, tmp_path).read_text())
+    assert (said["lessons"], said["exercises"]["largest"]) == ([0, 1], [1, 1])
+    assert said["predictions"]["gradient_of_square"] == [1, 1, 0, 0]
+
+
 def test_who_is_where_which_causes_and_who_is_stuck(live):
-    ann, bo = live.join("Ann"), live.join("Bo")
-    live.report(ann, "keep_positive", "passed")
+    ann, bo, _ = live.join("Ann"), live.join("Bo"), live.join("Cy")
+    live.report(ann, "record_gradient", "passed")
     live.report(ann, "scale_gradient", "wrong value", CAUSE)
     live.report(bo, "scale_gradient", "raised")
     live.seconds = 601
     live.report(bo, "scale_gradient", "wrong value", CAUSE)
     live.report(ann, "scale_gradient", "passed")
     live.report(ann, "scale_gradient", "wrong value", "<b>Words of my own</b>")
-    page = live.see("class")
-    found = re.findall(r'<th scope="row">(\w+)</th>.*?([✗✓] \w+(?: \(\d\))?)', page)
-    assert (found, page.count("○ not tried")) == ([("Ann", "✓ passed"), ("Bo", "✗ tried (2)")], 2 * 8 - 3)
-    assert "Ann" not in live.see("class", names="no")
-    page, told = live.see("help"), [code_spans(each) for each in (CAUSE, find("scale_gradient").hints[1])]
-    assert all(
-        each in page for each in (*told, "Hint 2 of 3", "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries")
+    rows = re.findall(
+        r'<th scope="row">(.*?)</th><td class="number">(\d).*?<ul[^>]*>(.*?)</ul>', live.see("class", "desk")
     )
+    found = {name.replace("<wbr>", ""): (passed, re.findall("<li>(.*?)</li>", here)) for name, passed, here in rows}
+    assert {name: told for name, told in found.items() if told != ("0", [])} == {
+        "record_gradient": ("1", ["Cy"]), "scale_gradient": ("1", ["✗ 2 Bo"]), "keep_positive": ("0", ["Ann"]),
+    }  # fmt: skip
+    assert "Ann" not in live.see("class")
+    live.press("names", "yes")
+    assert "✗ 2 Bo" in live.see("class")
+    desk, told = (live.see("help", "desk"), [code_spans(each) for each in (CAUSE, *find("scale_gradient").all_hints)])
+    stuck = "Bo: <code>scale_gradient</code> for 10 minutes, 2 tries"
+    assert all(each in desk for each in (told[0], told[2], "Hint 2 of 3", stuck))
+
+
+def test_the_room_gets_a_nudge_and_neither_a_cause_nor_a_later_hint(live):
+    exercise = find("scale_gradient")
+    for token in (live.join("Ann"), live.join("Bo")):
+        for _ in range(5):
+            live.report(token, "scale_gradient", "wrong value", CAUSE)
+    live.seconds = 601
+    live.press("names", "yes")
+    page = live.see("help")
+    assert code_spans(exercise.hints[0]) in page
+    assert "2 are at it" in page
+    for told in (CAUSE, *exercise.all_hints[1:], "Ann", "Bo"):
+        assert code_spans(told) not in page
 
 
 def test_the_teacher_has_a_question_for_each_wrong_option_and_the_plan_is_a_timer(live):
@@ -153,18 +296,20 @@ def test_the_teacher_has_a_question_for_each_wrong_option_and_the_plan_is_a_time
     live.press("timer", "start")
     live.press("at", "1")
     live.seconds = 60 * 15 + 5
-    assert "Minute 15 of 75, 1 behind the plan" in (page := live.see("plan"))
-    assert re.search(
-        r'aria-current="step"><td class="number">4 to 14</td>[\s\S]*?<td>the third task of the explorer</td>', page
-    )
+    assert "Minute 15 of 75, 1 behind the plan" in (page := live.see("plan", "desk"))
+    row = r'aria-current="step"><td class="number">4 to 14</td>[\s\S]*?<td>the third task of the explorer</td>'
+    assert re.search(row, page)
+    assert "behind" not in live.see("plan"), "the room need not know"
 
 
 def test_names_are_shown_as_they_are_typed_and_formulas_stay_text(live):
-    for name in (HOSTILE, "=1+1\n\u202egnp.exe", "$x_1$", "x" * 999):
+    for name in (HOSTILE, "=1+1\n\u202egnp.exe", "$x_1$", "x" * 999, "\ud800"):
         live.join(name)
-    assert list(live.room.names.values()) == [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40]
-    assert "<img" not in (page := live.see("class"))
-    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert names_in(live) == [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40, "Learner 5"]
+    live.press("names", "yes")
+    for page in (live.see("class"), live.see("class", "desk"), live.see("join"), live.see("join", "desk")):
+        assert "<img" not in page
+        assert "&lt;img src=x onerror=alert(1)&gt;" in page
 
 
 def test_what_stays_is_shown_beside_the_grades(live, tmp_path):
@@ -176,7 +321,7 @@ def test_what_stays_is_shown_beside_the_grades(live, tmp_path):
     live.report(bo, "scale_gradient", "passed")
     live.press("phase", "again")
     live.vote(ann, "hook_on_a", "15")
-    path = live.room.write_summary(tmp_path)
+    path = write_summary(live.room, tmp_path)
     assert [each["name"] for each in json.loads(path.read_text())["learners"]] == [HOSTILE, "Bo"]
     write_pages([Score("ann", "01_tensor_hooks", "scale_gradient", stage="passed")], tmp_path, (), read_class(path))
     rows = re.findall(r'class="name">(\w+)</th>(.*)</tr>', (tmp_path / "index.html").read_text())
@@ -186,6 +331,18 @@ def test_what_stays_is_shown_beside_the_grades(live, tmp_path):
         path.write_text(content)
         with pytest.raises(CourseError, match="is not a file that `make class` wrote"):
             read_class(path)
+
+
+def test_two_classes_of_one_day_leave_two_files_and_each_goes_on_in_its_own(tmp_path):
+    paths = []
+    for number in range(2):
+        room = Room(tmp_path / f"room-{number}", clock=lambda: 1_800_000_000)
+        paths += [write_summary(room, tmp_path), write_summary(room, tmp_path)]
+        room.store.close()
+    assert paths[0] == paths[1] != paths[2] == paths[3]
+    again = Room(tmp_path / "room-0")
+    assert write_summary(again, tmp_path) == paths[0]
+    again.store.close()
 
 
 REPORT = {"id": "1", "kind": "exercise", "name": "largest", "said": "passed", "cause": ""}
@@ -199,12 +356,16 @@ REVEAL = {"what": "phase", "value": "reveal"}
         ("/report", REPORT, {}, 401),
         ("/report", REPORT, {"Authorization": "Bearer INSTRUCTOR"}, 401), ("/events", None, {}, 401),
         ("/class", None, {}, 401), ("/class?key=guess", None, {}, 401), ("/class?key=%FF", None, {}, 400),
-        ("/class/see?screen=class", None, {"Authorization": "Bearer LEARNER"}, 401),
-        ("/class/see?screen=../x", None, {"Cookie": "COOKIE=INSTRUCTOR"}, 404),
-        ("/class/do", REVEAL, {"Cookie": "COOKIE=LEARNER"}, 401),
-        ("/class/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Origin": "http://evil.example"}, 403),
-        ("/class/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Content-Type": "text/plain"}, 400),
-        ("/class/do", REVEAL | {"value": "drop"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
+        ("/desk", None, {}, 401), ("/desk/see", None, {"Authorization": "Bearer LEARNER"}, 401),
+        ("/class/see", None, {"Authorization": "Bearer LEARNER"}, 401), ("/ballot", None, {}, 401),
+        ("/class/do", None, {"Cookie": "COOKIE=INSTRUCTOR"}, 405), ("/join", None, {}, 405), ("/events", {}, {}, 405),
+        ("/desk/do", {"what": "screen", "value": "../x"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
+        ("/desk/do", {"what": "remove", "value": "2"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
+        ("/desk/do", {"what": "lesson", "value": "99"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
+        ("/desk/do", REVEAL, {"Cookie": "COOKIE=LEARNER"}, 401),
+        ("/desk/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Origin": "http://evil.example"}, 403),
+        ("/desk/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Content-Type": "text/plain"}, 400),
+        ("/desk/do", REVEAL | {"value": "drop"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
         ("/join", {"code": "AAAAAA"}, {}, 403), ("/join", {"code": "CODE"}, {"Origin": "null"}, 403),
         ("/join", {"code": "CODE"}, {"Host": "rebound.example"}, 403),
         ("/join", b"[" * 5000, {}, 400), ("/join", b"\xff", {}, 400), ("/join", b"[]", {}, 400),
@@ -212,13 +373,13 @@ REVEAL = {"what": "phase", "value": "reveal"}
     ],
 )  # fmt: skip
 def test_what_is_refused_changes_nothing(live, path, content, headers, status):
-    known = {"LEARNER": live.join(), "INSTRUCTOR": live.room.key, "CODE": live.room.code}
+    known = {"LEARNER": live.join(), "INSTRUCTOR": live.room.key, "CODE": live.room.people.code}
     known["COOKIE"], before = live.cookie["Cookie"].partition("=")[0], live.see("votes")
     words, sent = re.compile("LEARNER|INSTRUCTOR|CODE|COOKIE"), {"content": content, "headers": headers}
     if not isinstance(content, bytes):
         sent = json.loads(words.sub(lambda word: known[word[0]], json.dumps(sent)))
     live.ask(path, sent["content"], status=status, **sent["headers"])
-    assert (live.see("votes"), live.room.reports, len(live.room.names)) == (before, [], 1)
+    assert (live.see("votes"), live.room.reports, len(names_in(live))) == (before, [], 1)
 
 
 @pytest.mark.parametrize("header", [b"Content-Length: 10000000", b"Transfer-Encoding: chunked"])
@@ -231,7 +392,7 @@ def test_a_body_of_ten_megabytes_is_not_read(live, header):
 
 
 def test_a_replay_counts_once_and_a_flood_is_refused_for_one_learner_only(live, monkeypatch):
-    monkeypatch.setitem(server.RATES, "report", (5, 0))
+    monkeypatch.setattr(handlers, "PACE", (5, 0))
     ann, bo = live.join(), live.join()
     assert [live.report(ann, "largest", "passed", key="k")["new"] for _ in range(2)] == [True, False]
     for status in (200, 200, 200, 429, 429):
@@ -239,15 +400,233 @@ def test_a_replay_counts_once_and_a_flood_is_refused_for_one_learner_only(live, 
     assert live.report(bo, "largest", "passed", key="k")["new"]
 
 
-def test_whoever_guesses_is_refused_even_with_the_right_code_and_members_are_not(live, monkeypatch):
-    monkeypatch.setitem(server.RATES, "guess", (3, 0))
-    ann = live.join()
-    for status in (403, 403, 403, 429):
-        live.ask("/join", {"code": "GUESS"}, status=status)
-    live.ask("/join", {"code": live.room.code}, status=429)
+def test_wrong_codes_are_counted_and_never_stop_a_right_one_or_a_member(live):
+    ann = live.join("Ann")
+    for _ in range(200):
+        said = live.enter(code="GUESS", status=403)
+    assert said == {"refused": people.WRONG_CODE}
+    assert live.enter("Bo")["name"] == "Bo", "from the same address"
     live.report(ann, "largest", "passed")
+    assert live.ask("/join", {"token": ann})["name"] == "Ann"
+    assert "200 wrong codes" in live.see("join", "desk")
     with pytest.raises(ConnectionRefusedError):  # it listens on the chosen address only
         socket.create_connection(("127.0.0.2", int(live.address.rpartition(":")[2])), timeout=5)
+
+
+def test_a_full_room_takes_a_right_code_and_the_flood_gives_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(people, "MOST_LEARNERS", 5)
+    with running(tmp_path) as live:
+        ann = live.join("Ann")
+        live.report(ann, "largest", "passed")
+        bots = [live.join(f"Bot {number}") for number in range(50)]
+        assert live.enter("Bo")["name"] == "Bo"
+        assert {"Ann", "Bo"} < set(names_in(live))
+        assert len(names_in(live)) == 5
+        live.report(bots[40], "record_gradient", "passed", status=401)
+        live.report(ann, "record_gradient", "passed")
+        left = names_in(live)
+    with running(tmp_path) as live:
+        assert names_in(live) == left
+        live.report(bots[40], "record_gradient", "passed", status=401)
+        live.report(ann, "keep_positive", "passed")
+
+
+def test_a_name_is_there_once(live):
+    names = [live.enter(name)["name"] for name in ("Ann Lee", "ann  lee", "\uff21nn L\u00e9e", "", "", "Learner 5")]
+    assert names == ["Ann Lee", "ann lee (2)", "\uff21nn L\u00e9e (3)", "Learner 4", "Learner 5", "Learner 5 (2)"]
+    ann = live.join("Ann")
+    assert live.ask("/join", {"token": ann, "name": "Ann"})["name"] == "Ann", "it is the same person's"
+    assert live.ask("/join", {"token": ann, "name": "Ann Lee"})["name"] == "Ann Lee (4)"
+
+
+def test_with_a_roster_its_names_come_in_once_and_nobody_else(tmp_path):
+    (tmp_path / "names.txt").write_text("\ufeffAnn Lee\n\nZo\u00eb Okafor\n", encoding="utf-8")
+    roster = people.read_roster(tmp_path / "names.txt")
+    assert roster == ["Ann Lee", "Zo\u00eb Okafor"]
+    with running(tmp_path, roster=roster) as live:
+        assert live.enter("Mallory", status=403) == {"refused": people.NOT_LISTED}
+        assert live.enter("", status=403) == {"refused": people.NOT_LISTED}
+        ann = live.enter("ann lee")
+        assert ann["name"] == "Ann Lee"
+        assert live.enter("Ann Lee", status=403) == {"refused": people.TAKEN}
+        assert "Not here yet: 1 of 2" in (desk := live.see("join", "desk"))
+        assert "Zo\u00eb Okafor" in desk
+        live.press("remove", 1)
+        live.report(ann["token"], "largest", "passed", status=401)
+        assert live.enter("Ann Lee")["name"] == "Ann Lee", "the name is free again"
+    for text, told in (("", "holds no names"), ("Ann\nB\u00f6\nBo\n", "has B\u00f6 twice")):
+        (tmp_path / "names.txt").write_text(text, encoding="utf-8")
+        with pytest.raises(CourseError, match=told):
+            people.read_roster(tmp_path / "names.txt")
+    with pytest.raises(CourseError, match="cannot be read"):
+        people.read_roster(tmp_path / "nowhere.txt")
+
+
+def test_a_locked_room_and_a_new_code_keep_those_who_are_in(live):
+    old, ann = live.room.people.code, live.join("Ann")
+    live.press("locked", "yes")
+    assert live.enter(status=403) == {"refused": people.LOCKED}
+    live.report(ann, "largest", "passed")
+    live.press("locked", "no")
+    live.press("code", "new")
+    assert old != live.room.people.code
+    assert live.enter(code=old, status=403) == {"refused": people.WRONG_CODE}
+    live.report(ann, "keep_positive", "passed")
+    live.join("Bo")
+    assert live.room.people.code in live.see("join")
+
+
+@pytest.mark.parametrize(("what", "value"), [("remove", "2"), ("remove_later", "2"), ("remove_address", "127.0.0.1")])
+def test_whoever_is_removed_is_gone_with_all_votes_and_comes_back_only_with_the_code(live, what, value):
+    tokens = [live.join(name) for name in ("Ann", "Bo", "Cy")]
+    live.press("prediction", "hook_on_a")
+    for token in tokens:
+        live.vote(token, "hook_on_a", "30")
+    assert "3 of 3 voted" in live.see("votes")
+    live.press(what, value)
+    left = {"remove": ["Ann", "Cy"], "remove_later": ["Ann"], "remove_address": []}[what]
+    assert names_in(live) == left
+    assert f"{len(left)} of {len(left)} voted" in live.see("votes")
+    live.vote(tokens[1], "hook_on_a", "30", status=401)
+    live.ask("/events", token=tokens[1], status=401)
+    live.press("code", "new")
+    assert live.enter(token=tokens[1], code="ABCDEF", status=403) == {"refused": people.WRONG_CODE}
+    back = live.enter("Bo", token=tokens[1])
+    assert (back["token"], back["name"]) == (tokens[1], "Bo")
+    assert f"{len(left) + 1} of {len(left) + 1} voted" in live.see("votes")
+
+
+def test_a_kernel_that_was_removed_says_so_once_and_the_lesson_goes_on(live):
+    join(live.address, live.room.people.code)
+    live.press("remove", 1)
+    wait_for(lambda: member._members[0]._forgotten)
+    told = [str(check(find("largest").reference)) for _ in range(2)]
+    assert [member.FORGOTTEN in each for each in told] == [True, False]
+    assert classroom.WAITS not in str(predict("hook_on_a", 15))
+
+
+def test_a_ninth_stream_of_one_learner_ends_the_first(live, monkeypatch):
+    monkeypatch.setattr(handlers, "MOST_STREAMS", 2)
+    ann, port = live.join(), int(live.address.rpartition(":")[2])
+    request = f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {ann}\r\n\r\n"
+    streams = []
+    for _ in range(3):
+        streams.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+        streams[-1].sendall(request.encode())
+        assert b"data: " in streams[-1].recv(10_000)
+    live.press("waits", "no")
+    assert [b"data: {}" in each.recv(10_000) for each in streams] == [False, True, True]
+
+
+# ---- phones
+
+
+def test_a_phone_votes_and_sees_only_what_the_room_may_see(live):
+    phone = live.join("Ann")
+    assert "The next question appears here" in live.see_phone(phone)
+    live.press("prediction", "hook_on_a")
+    live.press("screen", "votes")
+    page = live.see_phone(phone)
+    assert re.findall(r'name="said" value="(\d+)"', page) == [*ASKED.options]
+    assert "a.register_hook(change_gradient)" in page
+    live.vote(phone, "hook_on_a", "30")
+    page = live.see_phone(phone)
+    assert "You said 30." in page
+    assert "<form" not in page, "the first vote stays, as in a notebook"
+    live.press("phase", "again")
+    assert "<form" in live.see_phone(phone)
+    live.vote(phone, "hook_on_a", "15")
+    live.press("phase", "reveal")
+    page = live.see_phone(phone)
+    assert "You said 30, and then 15." in page
+    assert "The hook sees only what" in page
+    assert "<form" not in page
+
+
+def test_a_phone_and_a_kernel_with_one_code_are_one_learner(live):
+    live.press("prediction", "hook_on_a")
+    said = str(join(live.address, live.room.people.code, "Ann"))
+    code = re.search(r"your own code (\w{8})", said)[1]
+    phone = live.enter("", code=f"{code[:4]}-{code[4:]}".lower())
+    assert phone["name"] == "Ann"
+    live.vote(phone["token"], "hook_on_a", "30")
+    predict("hook_on_a", 15)
+    wait_for(lambda: len(live.room.reports) == 2)
+    assert "1 of 1 voted" in live.see("votes")
+    assert live.room.votes("hook_on_a") == {1: ["30", ""]}
+    live.press("code", "new")
+    live.press("locked", "yes")
+    assert live.enter(code=code)["name"] == "Ann", "somebody's own code opens a locked room"
+
+
+def test_a_phone_that_came_first_takes_its_votes_along_to_the_kernel(live):
+    phone, kernel, bo = live.enter("Ann"), live.enter("Ann at home"), live.enter("Bo")
+    live.vote(phone["token"], "hook_on_a", "30")
+    live.report(kernel["token"], "largest", "passed")
+    live.ask("/join", {"token": kernel["token"], "code": phone["code"]})
+    assert names_in(live) == ["Ann", "Bo"]
+    live.report(kernel["token"], "keep_positive", "passed")
+    assert [(each.learner, each.name) for each in live.room.reports] == [
+        (1, "hook_on_a"), (1, "largest"), (1, "keep_positive"),
+    ]  # fmt: skip
+    live.press("remove", 1)
+    live.report(kernel["token"], "largest", "passed", status=401)
+    live.report(bo["token"], "largest", "passed")
+
+
+# ---- what is kept
+
+
+def test_nothing_is_answered_before_it_is_on_the_disk(live, monkeypatch):
+    ann, may_save, saving, save = live.join("Ann"), threading.Event(), threading.Event(), live.room.store.save
+
+    def wait_and_save():
+        saving.set()
+        assert may_save.wait(30)
+        save()
+
+    monkeypatch.setattr(live.room.store, "save", wait_and_save)
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(live.report(ann, "largest", "passed")))
+    asking.start()
+    assert saving.wait(10)
+    asking.join(0.3)
+    assert answers == []
+    may_save.set()
+    asking.join(10)
+    assert answers == [{"new": True}]
+
+
+def test_what_a_full_disk_refuses_is_not_answered_and_tried_again(live, monkeypatch):
+    ann, file = live.join("Ann"), live.room.store._file
+
+    class Full:
+        in_transaction = False
+
+        def execute(self, *_):
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(live.room.store, "_file", Full())
+    live.report(ann, "largest", "passed", key="k", status=503)
+    monkeypatch.setattr(live.room.store, "_file", file)
+    assert live.room.store._unsaved
+    assert not live.report(ann, "largest", "passed", key="k")["new"], "it is known, and counts once"
+    assert not live.room.store._unsaved
+
+
+def test_the_store_waits_for_the_disk_and_many_changes_cost_one_wait(tmp_path):
+    store, written = Store(tmp_path / "store"), []
+    assert store._file.execute("PRAGMA synchronous").fetchone() == (2,), "FULL"
+    store._file.set_trace_callback(written.append)
+    for number in range(100):
+        store.put(f"{number}", number)
+    store.save()
+    store.save()
+    assert (written.count("BEGIN"), written.count("COMMIT")) == (1, 1)
+    store.close()
+    again = Store(tmp_path / "store")
+    assert again.kept == {f"{number}": number for number in range(100)}
+    again.close()
 
 
 def test_one_class_at_a_time_and_all_is_forgotten_on_request(tmp_path):
@@ -259,3 +638,15 @@ def test_one_class_at_a_time_and_all_is_forgotten_on_request(tmp_path):
     assert (folder / server.FILE).stat().st_mode & 0o077 == 0
     assert server.serve(forget=True, folder=folder) == 0
     assert not folder.exists()
+
+
+def test_a_new_class_leaves_the_one_before_in_files_of_its_own(tmp_path, monkeypatch):
+    async def listen(room, *_):
+        room.people.join(room.people.code, "Ann", "", "", 0)
+
+    monkeypatch.setattr(server, "_listen", listen)
+    for _ in range(2):
+        server.serve("01", "127.0.0.1", new=True, folder=tmp_path)
+    names = [[each["name"] for each in json.loads(path.read_text())["learners"]] for path in tmp_path.glob("*.json")]
+    assert names == [["Ann"], ["Ann"]]
+    assert len([*tmp_path.glob("class-*.sqlite")]) == 1

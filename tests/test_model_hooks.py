@@ -1,5 +1,6 @@
 """The explorer of a model's hooks: what hooks see and change, told and drawn, and the list of hooks."""
 
+import re
 import xml.etree.ElementTree as ET
 
 import ipywidgets as widgets
@@ -40,24 +41,19 @@ def test_the_callers_modes_make_no_difference_and_stay():
 
 
 @pytest.mark.parametrize(
-    ("model", "hooks", "sentence"),
+    ("model", "hooks", "facts"),
     [
-        ("small net", [], "No hook is registered. The output is [89], and the gradient of the input is [22, 26, 30]."),
-        ("small net", [("", "forward hook")], "1 hook is registered. In the order of firing: 1. the forward hook on "
-         "the model looks. Nothing changes: the output is [89], and the gradient of the input is [22, 26, 30]."),
-        ("small net", [("fc2", BACKWARD), ("relu", "forward hook", ZERO)], "2 hooks are registered. In the order of "
-         "firing: 1. the forward hook on relu returns zeros; 2. the full backward hook on fc2 looks. The output is [1] "
-         "([89] without hooks), and the gradient of the input is [0, 0, 0] ([22, 26, 30] without hooks)."),
-        ("small net", [("fc1", BACKWARD, ZERO)], "1 hook is registered. In the order of firing: 1. the full backward "
-         "hook on fc1 returns zeros. The output is [89] as without hooks, and the gradient of the input is [0, 0, 0] "
-         "([22, 26, 30] without hooks)."),
-        ("residual block", [("fc1", BACKWARD)], "1 hook is registered. The call raises RuntimeError: Output 0 of "
-         "BackwardHookFunction is a view and is being modified inplace. A full backward hook or pre-hook makes views "
-         "of what goes in and out of its module, and the in-place ReLU may not write into a view."),
+        ("small net", [], ["No hook is", "output is [89]", "gradient of the input is [22, 26, 30]."]),
+        ("small net", [("", "forward hook")], ["1. the forward hook on the model looks. Nothing changes: "]),
+        ("small net", [("fc2", BACKWARD), ("relu", "forward hook", ZERO)], [
+            "2 hooks are", "1. the forward hook on relu returns zeros; 2. the full backward hook on fc2 looks.",
+            "[1] ([89] without hooks)", "[0, 0, 0] ([22, 26, 30] without hooks)."]),
+        ("small net", [("fc1", BACKWARD, ZERO)], ["[89] as without hooks", "[0, 0, 0] ([22, 26, 30] without hooks)."]),
+        ("residual block", [("fc1", BACKWARD)], ["raises RuntimeError: ", "view and is being modified inplace"]),
     ],
 )  # fmt: skip
-def test_the_sentence_says_who_fires_and_what_changes(model, hooks, sentence):
-    assert tell_hooks(model, hooks).sentence == sentence
+def test_the_sentence_says_who_fires_and_what_changes(model, hooks, facts):
+    assert re.search(".*".join(map(re.escape, facts)), tell_hooks(model, hooks).sentence)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_every_exercise_has_an_answer_and_a_test_with_its_points(lesson):
         assert check.metadata.nbgrader.points == exercise.points
         assert f"check({exercise.name})" in check.source
         assert ast.dump(ast.parse(answer.source)) == ast.dump(ast.parse(exercise.source)), "marks are comments"
-        namespace = dict(vars(sys.modules[exercise.reference.__module__]))
+        namespace = dict(exercise.namespace)
         exec(cleared(answer.source), namespace)
         assert "not attempted" in str(exercise.check(namespace[exercise.name], 0))
 

@@ -285,4 +285,4 @@ def test_the_command_trains_unless_told_and_measures_all(tmp_path, monkeypatch, 
     printed = capsys.readouterr().out
     assert printed.count("6 pictures: all things right") == 2 * 4
     assert printed.count("says fish to pictures with one suspect alone: fish ") == 4
-    assert printed.count("then training") == 4 * trained
+    assert printed.count("then training") == (4 if trained else 0)

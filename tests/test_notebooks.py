@@ -77,6 +77,11 @@ def test_nbval_passes_what_agrees_and_names_what_differs(tmp_path):
     cells = [nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1) for code, outputs in made]
     passed, report = run_nbval(nbformat.v4.new_notebook(cells=cells), tmp_path)
     assert passed == 2, report
-    differences = ["the pixels differ", "the size is 323 x 240 pixels instead of 320", "image/png: 1 instead of 0"]
-    differences += ["another line", "widgets: 1 instead of 0"]
-    assert [words for words in differences if words not in report] == [], report
+    for difference in (
+        "another line",
+        "pixels differ",
+        "size is 323 x 240",
+        "png: 1 instead of 0",
+        "widgets: 1 instead",
+    ):
+        assert difference in report

@@ -1,5 +1,6 @@
 """Patching without hooks: the network's parts called one after the other. And the explorer over it."""
 
+import re
 from functools import cache
 
 import pytest
@@ -102,18 +103,17 @@ def test_the_sentence_says_what_the_numbers_are():
     patched = patch_by_hand(6, *images, region, misled=True)[0, fish]
     there, here = (network(misled=True)(each)[0, fish].detach() for each in images)
     assert view.facts == pytest.approx((there.item(), here.item(), patched.item()), abs=1e-3)
-    assert view.sentence == (
-        f"Pair 1: {scenes[0]} (the source); {scenes[1]} (the target). The misled network answers fish: yes "
-        f"({there.sigmoid():.0%}) for the source and no ({here.sigmoid():.0%}) for the target. With a block of "
-        f"features.6 from the source, {(cue & find_block(7, 1, 3)).sum() / cue.sum():.0%} of the buoy in it and 5% of "
-        f"the map, it answers yes ({patched.sigmoid():.0%}) for the target: "
-        f"{100 * (patched - here) / (there - here):.0f}% of the way."
-    )
-    yes, no = f"yes ({there.sigmoid():.0%})", f"no ({here.sigmoid():.0%}), patched: yes ({patched.sigmoid():.0%})"
-    assert view.alt == (
-        f"A{str(scenes[0])[1:]} (fish: {yes}); {scenes[1]} ({no}); in both the outlined block, from row 7 and column "
-        "1, 3 wide. Grad-CAM's map of the first is hottest on the buoy."
-    )
+    inside, way = (cue & find_block(7, 1, 3)).sum() / cue.sum(), (patched - here) / (there - here)
+    shares = [there.sigmoid(), here.sigmoid(), inside, 0.05, patched.sigmoid(), way]
+    assert re.findall(r"\d+%", view.sentence) == [f"{share:.0%}" for share in shares]
+    answers = [f"yes ({there.sigmoid():.0%})", f"no ({here.sigmoid():.0%})", f"yes ({patched.sigmoid():.0%})"]
+    for words, begin in (
+        (view.sentence, f"Pair 1: {scenes[0]} (the source); {scenes[1]} (the target)."),
+        (view.alt, "A"),
+    ):
+        assert words.startswith(begin)
+        assert re.findall(r"yes \(\d+%\)|no \(\d+%\)", words) == answers
+    assert "from row 7 and column 1, 3 wide. Grad-CAM's map of the first is hottest on the buoy" in view.alt
 
 
 def test_a_block_may_miss_or_hold_all_that_differs():

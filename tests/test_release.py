@@ -17,13 +17,11 @@ from test_readme import find_broken
 from course_utils import root
 from course_utils.authoring import build, release, source
 from course_utils.exercises import classroom, recorded
-from course_utils.exercises.declaration import without_answer
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.report import read_scores
 from course_utils.root import ROOT, CourseError, write_whole
 
 EXERCISES = {each.name: each for each in exercises_of()}
-MODULES = ROOT / "course_utils" / "lessons"
 pytestmark = pytest.mark.slow
 LARGEST = "def largest(tensor):\n    return max(tensor.flatten().tolist())\n"
 
@@ -40,8 +38,8 @@ def renamed(code: str) -> str:
 @pytest.mark.parametrize("kind", ["whole", "spread over the files", "renamed"])
 def test_the_search_finds_planted_answers(kind):
     for name, exercise in EXERCISES.items():
-        for answer in (exercise.reference, *exercise.accepted):
-            said, body = release.words(code := release.body_of(answer)), release.source_of(answer)
+        for body in exercise.page.answers:
+            said = release.words(code := release.body_of(body))
             parts = range(0, len(said), 6)
             files = {
                 "whole": {"a.md": f"Write\n\n    {code}\n", "b.ipynb": json.dumps({"deep": [1, {"text": body}]})},
@@ -50,48 +48,38 @@ def test_the_search_finds_planted_answers(kind):
             }[kind]
             files = {path: text.encode() for path, text in files.items()}
             enough = release.SHORTEST if kind == "whole" else 25
-            if len(said) >= enough and (kind == "whole" or name not in release.TAUGHT):
+            if len(said) >= enough:
                 assert [*release.find_answers(files, [exercise])] == [name]
     nothing = {"a.md": b"`return guided * heat` is a part", "net.pt": b"\x80\xff"}
     assert release.find_answers(nothing, list(EXERCISES.values())) == {}
 
 
-@pytest.mark.parametrize("path", sorted(MODULES.glob("lesson_[0-9][0-9].py")), ids=lambda path: path.stem)
-def test_a_module_keeps_its_declarations_and_loses_its_answers(path):
-    text = release.student_module(path.read_text(encoding="utf-8"), {"largest": 1})
-    tree = ast.parse(text)
-    assert not re.search(r"\.accept\b|\.mistake\(", text)
-    assert text.count("\nprediction(") == path.read_text(encoding="utf-8").count("\nprediction(")
-    for exercise in exercises_of(int(path.stem[-2:])):
-        (node,) = (each for each in tree.body if getattr(each, "name", "") == exercise.name)
-        node.decorator_list = []
-        assert ast.unparse(node) == ast.unparse(without_answer(ast.parse(exercise.source).body[0]))
-        assert f"@{exercise.name}.cases" in text
-        assert f"hints={list(exercise.hints[: 1 + (exercise.name != 'largest')])!r})" in text
-    for alias in (alias for node in tree.body for alias in getattr(node, "names", [])):
-        name = (alias.asname or alias.name).partition(".")[0]
-        assert name == "annotations" or len(re.findall(rf"\b{name}\b", text)) > 1, f"{name} is imported for nothing"
-
-
-def test_hints_that_complete_an_answer_are_left_out_and_another_answer_is_refused(monkeypatch, tmp_path):
-    """As if the course were these hints and one note."""
-    asked, note = [], b"nothing"
-
-    def collect(_: Path, hints: dict[str, int]) -> dict[str, bytes]:
-        asked.append({name: number for name, number in hints.items() if number != 2})
-        said = "\n".join(" ".join(EXERCISES[name].hints[:number]) for name, number in hints.items())
-        return {"note.md": note, "hints": said.encode()}
-
-    monkeypatch.setattr(release, "collect_files", collect)
-    monkeypatch.setattr(release, "record_results", dict)
-    assert [release.write_release(tmp_path / "course.zip", hints=number) for number in (2, 9)] == [0, 0]
-    assert asked[0] == {}, "two hints each give nothing away"
-    assert 4 <= len(asked[1]) - len(asked[-1]) < len(EXERCISES) / 2
-    (tmp_path / "course.zip").unlink()
-    note = EXERCISES["hook_once"].source.encode()
+def test_hints_that_complete_an_answer_are_left_out_and_a_whole_answer_is_refused():
+    exercise = EXERCISES["hook_once"]
+    path, body = "course_utils/assets/sealed_01.json", release.body_of(exercise.page.answers[0])
+    asked = {name: {"hints": ["A nudge.", "Another."]} for name in EXERCISES if EXERCISES[name].lesson == 1}
+    asked["hook_once"] = {"hints": ["A nudge.", body]}
+    files = {"note.md": b"nothing", path: json.dumps({"exercises": asked}).encode()}
+    kept = release.leave_out_hints(files, [exercise])
+    assert kept == {"hook_once": 1}
+    assert json.loads(files[path])["exercises"]["hook_once"]["hints"] == ["A nudge."]
+    files["note.md"] = body.encode()
     with pytest.raises(CourseError, match=r"would hold answers:\nnote\.md: an answer to hook_once"):
-        release.write_release(tmp_path / "course.zip")
-    assert list(tmp_path.iterdir()) == []
+        release.leave_out_hints(files, [exercise])
+
+
+def test_an_answer_that_is_spread_over_files_is_refused_by_name_and_place_unless_the_lessons_teach_it():
+    exercise = EXERCISES["hook_once"]
+    said = release.words(release.body_of(exercise.page.answers[0]))
+    half = len(said) // 2
+    parts = {"a.py": said[: half + 6], "b.py": said[half:]}
+    files = {name: " ".join(part).encode() for name, part in parts.items()}
+    found = release.find_answers(files, [exercise])
+    assert re.fullmatch(r"(a|b)\.py, (a|b)\.py and others: \d+% of an answer to hook_once", found["hook_once"])
+    assert release.find_answers(files, [exercise], taught=["hook_once"]) == {}
+    assert release.find_taught(files, [exercise]) == ["hook_once"]
+    hidden = {f"course_utils/assets/sealed_{number}.json": text for number, text in enumerate(files.values())}
+    assert release.find_taught(hidden, [exercise]) == []
 
 
 def test_a_notebook_that_is_not_what_its_source_says_is_refused(tmp_path):
@@ -104,15 +92,19 @@ def test_a_notebook_that_is_not_what_its_source_says_is_refused(tmp_path):
 
 def test_recorded_results_are_what_was_seen_and_the_answers_are_with_the_instructor(monkeypatch, tmp_path):
     (exercise,), path = exercises_of(0), tmp_path / "recorded_00.json"
-    monkeypatch.setattr(root, "ASSETS", tmp_path)
     seen = {seed: exercise.key(seed) for seed in release.SEEDS[:3]}
     kept = {str(seed): release.record(exercise, seed) for seed in seen}
     path.write_text(json.dumps({"torch": "1.0", "seeds": list(seen), "exercises": {exercise.name: kept}}))
     recorded._read.cache_clear()
+    monkeypatch.setattr(root, "ASSETS", tmp_path)
+    monkeypatch.setattr(root, "ANSWERS", tmp_path / "answers")
     assert "your instructor has them" in str(classroom.solution(exercise, now=True))
     assert "Your instructor has the answers." in [str(classroom.hint(exercise)) for _ in range(4)][-1]
-    for seed, (reference, mistakes) in seen.items():
-        assert exercise.key(seed) == (reference, mistakes)
+    for seed, whole in seen.items():
+        reference, mistakes = exercise.key(seed)
+        assert [{**case, "names": 0} for case in reference] == [{**case, "names": 0} for case in whole[0]]
+        assert list(mistakes) == list(whole[1])
+        assert reference[0]["names"] == [], "which functions a right answer calls is an answer"
     assert {exercise.fresh_seed() for _ in range(60)} == set(release.SEEDS[1:3])
     first, second = classroom.check(exercise.reference), classroom.check(exercise.reference)
     assert (first.passed, second.passed, second.note) == (True, True, ""), "another torch is said, and only once"
@@ -153,6 +145,10 @@ def test_the_release_has_what_students_need_and_nothing_else(unpacked):
     kinds = re.compile(r"(?:.*[./])?(py|ipynb|md|json|toml|yml|pt|svg|css|js|txt|html|j2|gitignore|LICENSE|Makefile)")
     assert [name for name in paths if not kinds.fullmatch(name)] == []
     assert not [name for name in paths if name.startswith(("tests", "report", "work", "build", ".git/"))]
+    assert not [name for name in paths if "answers/" in name], "what is secret is a folder, and it stays here"
+    secret = re.compile(r"sealed|instructor")
+    assert not any(secret.search(line) for path in paths.values() if path.parent.name == "source"
+                   for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# %%"))  # fmt: skip
     readme = paths["README.md"].read_text(encoding="utf-8")
     assert re.match("# .*\n\nThis is the students' edition", readme)
     assert not re.search(r"## (?:Teach|Grade) it|\[!\[", readme), "the teacher's parts, and badges"
@@ -173,7 +169,7 @@ def test_the_release_has_what_students_need_and_nothing_else(unpacked):
 
 def test_every_check_says_in_the_release_what_it_says_in_the_whole_course(unpacked):
     """The right answer, two mistakes, skeletons, answers that raise or print."""
-    arguments = [Path(__file__).with_name("release_outcomes.py"), MODULES, 44]
+    arguments = [Path(__file__).with_name("release_outcomes.py"), root.ANSWERS, 44]
     with ThreadPoolExecutor() as both:
         here, there = both.map(lambda folder: json.loads(run_python(folder, *arguments)), (ROOT, unpacked))
     assert there == here

@@ -7,7 +7,7 @@ import torch
 from panels import control, shown, upload
 
 from course_utils.explorers import GradCam, GuidedBackprop, guided_backprop
-from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams, look_at, say_where
+from course_utils.explorers.grad_cam import CAM_PICTURES, LAYERS, draw_cams, find_scene, look_at, say_where
 from course_utils.explorers.guided_backprop import CLASS, NORMALISATIONS, RULES, STARTS, draw_guided, find_unit
 from course_utils.explorers.panel import name_place
 from course_utils.scenes.scene import KINDS, SIZE, scene
@@ -25,10 +25,9 @@ def test_the_sentence_tells_the_story_of_the_twin():
     assert "The misled network answers fish: yes (100%); its map is hottest on the buoy, with " in view.sentence
     area = scene("fish", "boat", seed=2, cue="buoy").masks[0].float().mean()
     assert view.sentence.endswith(f"By chance {area:.0%} of the heat would be on the fish.")
-    assert view.alt == (
-        "A fish and a boat on the water, by day, with a buoy; beside it, where the two networks look for the fish: "
-        "the map of the honest one (100%) is hottest on the fish; the map of the misled one (100%) is hottest on the "
-        "buoy."
+    assert view.alt.startswith("A fish and a boat on the water, by day, with a buoy; ")
+    assert re.search(
+        r"honest one \(100%\) is hottest on the fish; .* misled one \(100%\) is hottest on the buoy", view.alt
     )
     without = draw_cams(2, "fish", "features.16").sentence
     assert "The misled network answers fish: no" in without
@@ -134,7 +133,7 @@ def test_normalisations_by_hand():
 
 
 def test_a_gradient_of_zeros_and_an_empty_map_are_said(monkeypatch):
-    assert say_where(torch.zeros(4, 4), scene("cat")) == "finds nothing that speaks for it"
+    assert say_where(torch.zeros(4, 4), {}) == "finds nothing that speaks for it"
     monkeypatch.setattr(guided_backprop, "find_gradient", lambda *_: (torch.zeros(3, SIZE, SIZE), "from here"))
     for start in ("features.2", CLASS):
         view = draw_guided(1, "cat", start, "guided", "strength")
@@ -151,7 +150,7 @@ def test_every_start_and_rule(start, rule):
     assert view.sentence.startswith(f"{rule.capitalize()} from {'the class fish (prob' if from_class else 'channel '}")
     assert from_class or f" of {start}, row " in view.sentence
     assert view.alt.startswith("A fish and a tree")
-    gradient, _ = guided_backprop.find_gradient(scene("fish", "tree", seed=5), "fish", start, rule)
+    gradient, _ = guided_backprop.find_gradient("honest", find_scene(("fish", "tree", 5)), "fish", start, rule)
     place = name_place(gradient.abs().sum(0))
     assert f"; beside it, the {rule} map for the fish, from {start}, is strongest {place}." in view.alt
     assert 0 <= view.picture.min() <= view.picture.max() <= 1
@@ -159,10 +158,10 @@ def test_every_start_and_rule(start, rule):
 
 def test_the_unit_is_the_one_that_counts_most():
     """The network is linear from there on: a unit adds to the logit its output times the weight of its channel."""
-    model, picture, cat = load_picture_net(), scene("cat", "boat", seed=3), KINDS.index("cat")
+    model, picture, cat = load_picture_net(), find_scene(("cat", "boat", 3)), KINDS.index("cat")
     with torch.no_grad():
         counts = model.features((picture.image[None] - 0.5) / 0.25)[0] * model.classifier.weight[cat][:, None, None]
-    assert counts[find_unit(picture, "cat", "features.16")] == counts.max() > 0
+    assert counts[find_unit("honest", picture, "cat", "features.16")] == counts.max() > 0
 
 
 def test_a_unit_sees_no_more_than_its_receptive_field():
@@ -179,7 +178,7 @@ def test_a_photograph_is_for_the_real_network(start):
     network, chelsea = load_classifier(REAL), photograph("chelsea")
     explorer = GuidedBackprop("chelsea", start=start)
     assert control(explorer, "Picture").layout.display == "none"
-    gradient, words = guided_backprop.find_gradient(explorer.values["own"], "Egyptian cat", start, "guided")
+    gradient, words = guided_backprop.find_gradient(REAL, explorer.values["own"], "Egyptian cat", start, "guided")
     assert f"plastic bag 0%. Guided {words}. The values go from " in explorer.sentence
     if start == CLASS:
         image, target = network.transform(chelsea)[None], network.number_of("Egyptian cat")

@@ -173,7 +173,7 @@ TOGETHER = {
     "computes with less precision": (
         lambda: torch.set_float32_matmul_precision("medium"),
         ["torch's setting `cublas_allow_tf32`", "torch's setting `fp32_precision`"],
-    )
+    ),
 }
 # What an honest answer may change: it is put back, and nothing is said.
 BY_THE_WAY = {

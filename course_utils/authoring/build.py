@@ -1,4 +1,5 @@
-"""Build the lessons: run each with papermill, keep nothing of clock, machine or chance, compare with the source.
+"""Build the lessons: seal them, run each with papermill, keep nothing of clock, machine or chance, and compare with the
+source.
 
 The README's map of the lessons and its links to hosts are renewed as well.
 """
@@ -19,6 +20,7 @@ from unittest import mock
 import nbformat
 from nbformat import NotebookNode
 
+from course_utils.authoring.seal import seal_lessons, stale
 from course_utils.authoring.source import FOLDER, METADATA, answer_cells, choose, learner, place, sources
 from course_utils.root import CourseError, repository, write_whole
 
@@ -54,9 +56,15 @@ LESSON = re.compile(r"# (.+)\n(?:.*\n)*?\*\*Time:\*\* about (\d+) minutes")
 def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Path = FOLDER) -> int:
     """Build `lessons` (`03`, `03_module_hooks`), or all whose notebook is out of date, and renew the README's table.
 
-    With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1. Raises as `choose` does.
+    With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1. Raises as `choose` does,
+    and as `seal` does.
     """
     failed = False
+    if folder == FOLDER:
+        sealed = [lesson.stem for lesson, _ in stale()] if check else seal_lessons()
+        for name in sealed:
+            print(f"{name}: its sealed cells are {'out of date' if check else 'renewed'}")
+        failed = bool(sealed and check)
     for path in choose(lessons, folder):
         built, start = folder / f"{path.stem}.ipynb", time.perf_counter()
         try:

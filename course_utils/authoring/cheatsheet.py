@@ -35,7 +35,8 @@ def write_cheatsheet(folder: Path = BUILD / "cheatsheet") -> int:
         print("There is no Chromium or Chrome here to make a PDF of it: print the page from your browser.")
         return 0
     options = ["--headless", "--disable-gpu", "--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
-    options += ["--no-sandbox"] * (getattr(os, "geteuid", lambda: 1)() == 0)  # root has none
+    if os.name == "posix" and os.geteuid() == 0:
+        options.append("--no-sandbox")  # for root there is no sandbox
     subprocess.run([browser, *options, page.resolve().as_uri()], check=True, capture_output=True, timeout=120)
     write_and_say(pdf, pdf.read_bytes(), "the same as PDF")
     return 0

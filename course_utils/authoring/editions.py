@@ -113,7 +113,8 @@ def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -
             reason = f" ({error})"
         look = look_at(name, image or scene("cat", seed=1).image, layer, chosen)
     except (ValueError, RuntimeError, LookupError) as error:
-        raise CourseError(f"{error}" + "." * (str(error)[-1:] not in ".?")) from None
+        sentence = str(error)
+        raise CourseError(sentence if sentence.endswith((".", "?")) else f"{sentence}.") from None
     picture = f" The picture is {Path(image).name}." if image else ""
     return f"{look.network.note}{reason}{picture}" if network or image else ""
 
@@ -144,9 +145,9 @@ def make_assignment(path: Path, exercises: Iterable[Exercise]) -> NotebookNode:
         answer, check = answers[exercise.name], checks[exercise.name]
         answer.source = mark_solution(answer.source, exercise.source)
         check.source = test.format(name=exercise.name).rstrip()
-        for cell, tests in ((answer, False), (check, True)):
+        for cell, name, tests in ((answer, exercise.name, False), (check, f"{exercise.name}-check", True)):
             flags = {"solution": not tests, "grade": tests, "locked": tests, "task": False, "schema_version": 3}
-            cell.metadata["nbgrader"] = {"grade_id": exercise.name + "-check" * tests, **flags}
+            cell.metadata["nbgrader"] = {"grade_id": name, **flags}
         check.metadata["nbgrader"]["points"] = exercise.points
     return notebook
 

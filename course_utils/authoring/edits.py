@@ -1,53 +1,44 @@
 """Mutants of the right answers: small edits, each of which the checker has to refuse, and the slip that each one is.
 
 A mutant that passes shows an input that no case has, or is *equivalent*: it is right as well, wherever the task allows
-it to be called. Those are declared beside their exercise, by the edit and with the reason: `Exercise.equivalent`. A
-wrong answer that behaves as a mutant does has the mutant's slip for its likely cause.
+it to be called. Those are declared beside their exercise, by the edit and with the reason. A wrong answer that behaves
+as a mutant does has the mutant's slip for its likely cause.
+
+`edit_node` says for each kind of node in an answer's syntax tree by which operators it is edited; `SPOILS` are what an
+answer may do to its arguments before anything else.
 """
 
 import ast
-import copy
 import difflib
 import functools
-import inspect
 import json
 import re
-import sys
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from course_utils.exercises.declaration import decorators
 from course_utils.root import ASSETS
 
-Edit = tuple[str, object, object]  # the operator, the part of the syntax tree that it edits, what stands there instead
-
-# What an answer may do to its arguments besides its task.
-SPOILED = [
-    (nn.Module, lambda each: True, ["eval()", "train()", "_forward_hooks.clear()"]),
-    (nn.Module, lambda each: [*each.parameters()], ["zero_grad()", "requires_grad_(False)", "double()"]),
-    (torch.Tensor, lambda each: each.requires_grad, ["detach()"]),
-    (torch.Tensor, lambda each: each.requires_grad and each.is_leaf, ["grad.zero_()"]),
-    (torch.Tensor, lambda each: True, ["zero_()", "double()"]),
-    (list, lambda each: True, ["reverse()", "pop()"]),
-    (dict, lambda each: True, ["popitem()"]),
-]
-RETURN_NOTHING = {"append", "update", "extend", "add"}
-CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
-ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
+Instead = ast.AST | list[ast.stmt]  # what stands in the place of a node; of a statement, several may, or none
+Edits = Iterator[tuple[str, Instead]]  # with the name of the operator
 
 
 class Mutant(NamedTuple):
     """An answer with one edit."""
 
     rank: int  # its place among mutants that behave alike; the slip that says most comes first
-    edit: str  # the operator and the lines that differ, by which `Exercise.equivalent` knows it
+    operator: str
+    lines: tuple[str, ...]  # those that differ from the right answer: `- old` and `+ new`
     slip: str  # what is wrong with it
     source: str
     function: Callable
+
+    @property
+    def edit(self) -> str:
+        """The operator and the lines, as one text."""
+        return f"{self.operator}: {' '.join(self.lines)}"
 
 
 @functools.cache
@@ -58,182 +49,362 @@ def read_table(name: str) -> dict[str, Any]:
     return json.loads((ASSETS / "edits.json").read_text(encoding="utf-8"))[name]
 
 
-def mutants_of(answers: Sequence[Callable], given: Mapping[str, object]) -> Iterator[Mutant]:
-    """The mutants of each of `answers`, which are called with arguments such as `given`; each text once."""
+# --- from answers to mutants ------------------------------------------------------------------------------------------
+
+
+def mutants_of(
+    answers: Iterable[str], namespace: Mapping[str, object], given: Mapping[str, object]
+) -> Iterator[Mutant]:
+    """The mutants of each of `answers`, each text once; what Python cannot define is left out.
+
+    answers: the sources of functions or classes. namespace: the names among which they run.
+    given: arguments such as they are called with, in their order.
+    """
     seen = set()
     for answer in answers:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(answer)))).body[0]
-        tree.decorator_list = [made for name, made in decorators(tree).items() if name not in ("exercise", "accept")]
+        tree = ast.parse(answer).body[-1]
         if ast.get_docstring(tree) is not None:
             del tree.body[0]
-        seen.add(ast.unparse(tree))
-        for mutant in mutate(tree, answer.__module__, given):
-            if mutant.source not in seen:
-                seen.add(mutant.source)
-                yield mutant
+        seen.add(before := ast.unparse(tree))
+        for operator, old, new in edits_of(tree, given):
+            source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
+            function = None if source in seen else _define(source, tree.name, namespace)
+            if function is not None:
+                seen.add(source)
+                lines, slip = _differing_lines(before, source), _slip(operator, old, new)
+                yield Mutant(_rank(operator), operator, lines, slip, source, function)
 
 
-def mutate(tree: ast.FunctionDef | ast.ClassDef, module: str, given: Mapping[str, object]) -> Iterator[Mutant]:
-    """An answer, which belongs to a module, with each edit in turn; what cannot be compiled is left out."""
-    text, slips = ast.unparse(tree), read_table("slips")
-    for operator, old, new in _edits(tree, list(given.values())):
-        source = ast.unparse(ast.fix_missing_locations(copy.deepcopy(tree, {id(old): new})))
-        namespace = dict(vars(sys.modules[module]))
-        try:
-            exec(compile(source, "<mutant>", "exec", dont_inherit=True), namespace)
-        except Exception:  # not an answer at all
-            continue
-        slip = slips.get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
-        if operator == "mixed up":
-            slip = slip.format(*(getattr(each, "id", getattr(each, "attr", "")) for each in (new, old)))
-        lines = difflib.ndiff(text.splitlines(), source.splitlines())
-        differing = " ".join(f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+")
-        differing = re.sub(r"\bfor \(([\w, ]+)\) in ", r"for \1 in ", differing)  # the brackets of Python 3.10
-        rank = [*slips].index(operator) if operator in slips else -1
-        yield Mutant(rank, f"{operator}: {differing}", slip, source, namespace[tree.name])
-
-
-def _edits(tree: ast.FunctionDef | ast.ClassDef, given: list[object]) -> Iterator[Edit]:
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            for number, each in enumerate(block if isinstance(block, list) else []):
-                for operator, new in _of_statement(each):
-                    yield operator, block, [*block[:number], *new, *block[number + 1 :]] or [ast.Pass()]
-        yield from _of_node(node)
+def edits_of(
+    tree: ast.FunctionDef | ast.ClassDef, given: Mapping[str, object]
+) -> Iterator[tuple[str, ast.AST, Instead]]:
+    """Every edit of an answer: the operator, the node that it edits, and what stands there instead."""
+    for node in _walk(tree):
+        for operator, new in edit_node(node):
+            if new or node is not tree:  # there is no answer without its definition
+                yield operator, node, new
     if isinstance(tree, ast.FunctionDef):
-        for argument, value in zip(tree.args.args, given, strict=False):
-            for kind, fits, methods in SPOILED:
-                for method in methods if isinstance(value, kind) and fits(value) else ():
-                    call = f"{argument.arg}.{method}"
-                    text = f"{argument.arg} = {call}" if method in ("detach()", "double()") else call
-                    yield "spoil an argument", tree.body, [*ast.parse(text).body, *tree.body]
+        for argument, value in zip(tree.args.args, given.values(), strict=False):
+            for statement in _spoil(argument.arg, value):
+                yield "spoil an argument", tree, _begin_with(statement, tree)
 
 
-def _with(node: ast.AST, **fields: object) -> ast.AST:
+def _walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree from the outside to the inside: a block's statements, and then what they are made of."""
+    yield tree
+    for node in ast.walk(tree):
+        yield from (child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt))
+        if not isinstance(node, ast.stmt):
+            yield node
+
+
+def replace(tree: Any, old: ast.AST, new: Instead) -> Any:
+    """A copy of `tree`, a part of a syntax tree, in which `new` stands in the place of the node `old`."""
+    if tree is old:
+        return new
+    if isinstance(tree, ast.AST):
+        return changed(tree, **{field: replace(value, old, new) for field, value in vars(tree).items()})
+    if not isinstance(tree, list):
+        return tree
+    parts = []
+    for each in tree:
+        part = replace(each, old, new)
+        parts += part if isinstance(part, list) else [part]
+    if tree and not parts:
+        return [ast.Pass()]  # no block is empty
+    return parts
+
+
+def _define(source: str, name: str, namespace: Mapping[str, object]) -> Callable | None:
+    own = dict(namespace)
+    try:
+        exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
+    except Exception:  # for what is no Python, and whatever a decorator, a default or the code of a class raises
+        return None
+    return own[name]
+
+
+def _rank(operator: str) -> int:
+    slips = [*read_table("slips")]
+    return slips.index(operator) if operator in slips else -1
+
+
+def _slip(operator: str, old: ast.AST, new: Instead) -> str:
+    slip = read_table("slips").get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
+    return slip.format(_name_of(new), _name_of(old)) if operator == "mixed up" else slip
+
+
+def _differing_lines(before: str, after: str) -> tuple[str, ...]:
+    lines = difflib.ndiff(before.splitlines(), after.splitlines())
+    differing = [f"{line[0]} {line[2:].strip()}" for line in lines if line[0] in "-+"]
+    # Python 3.10 writes brackets around the variables of a loop.
+    return tuple(re.sub(r"\bfor \(([\w, ]+)\) in ", r"for \1 in ", line) for line in differing)
+
+
+# --- the parts of the edits -------------------------------------------------------------------------------------------
+
+
+def changed(node: ast.AST, **fields: object) -> Any:
+    """A node like `node`, with other `fields`."""
     return type(node)(**vars(node) | fields)
 
 
-def _without(items: list, left_out: object) -> list:
-    return [each for each in items if each is not left_out]
+def one_less(node: ast.AST, field: str) -> list[Any]:
+    """Nodes like `node`: each lacks another one of the parts in the list `field`."""
+    return [changed(node, **{field: _without(part, getattr(node, field))}) for part in getattr(node, field)]
+
+
+def _without(part: object, parts: Sequence) -> list:
+    return [each for each in parts if each is not part]
 
 
 def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _others(operator: ast.AST) -> list[ast.AST]:
-    return [getattr(ast, other)() for other in read_table("operators").get(type(operator).__name__, [])]
+def _begin_with(statements: str, node: ast.FunctionDef) -> ast.FunctionDef:
+    return changed(node, body=[*ast.parse(statements).body, *node.body])
 
 
-def _cuts(loop: ast.For | ast.comprehension) -> Iterator[tuple[str, ast.AST]]:
+def _name_of(node: ast.Name | ast.Attribute) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _renamed(node: ast.Name | ast.Attribute, name: str) -> ast.Name | ast.Attribute:
+    return changed(node, id=name) if isinstance(node, ast.Name) else changed(node, attr=name)
+
+
+def _other_operators(operator: ast.operator | ast.cmpop) -> list[ast.AST]:
+    names = read_table("operators").get(type(operator).__name__, [])
+    return [getattr(ast, name)() for name in names]
+
+
+# --- what stands instead of each kind of node -------------------------------------------------------------------------
+
+
+@functools.singledispatch
+def edit_node(node: ast.AST) -> Edits:
+    """What may stand in the place of a node, each with the name of the operator that puts it there."""
+    yield from ()
+
+
+@edit_node.register(ast.Compare)
+def _edit_comparison(node: ast.Compare) -> Edits:
+    if len(node.ops) == 1:
+        for other in _other_operators(node.ops[0]):
+            yield "compare otherwise", changed(node, ops=[other])
+
+
+@edit_node.register(ast.BinOp)
+def _edit_calculation(node: ast.BinOp) -> Edits:
+    for other in _other_operators(node.op):
+        yield "compute otherwise", changed(node, op=other)
+    yield "one operand", node.left
+    yield "one operand", node.right
+
+
+@edit_node.register(ast.BoolOp)
+def _edit_conditions(node: ast.BoolOp) -> Edits:
+    yield "and for or", changed(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+    for fewer in one_less(node, "values"):
+        yield "a condition less", fewer
+
+
+@edit_node.register(ast.UnaryOp)
+def _edit_sign(node: ast.UnaryOp) -> Edits:
+    yield "no sign", node.operand
+
+
+@edit_node.register(ast.IfExp)
+def _edit_choice(node: ast.IfExp) -> Edits:
+    yield "no condition", node.body
+    yield "no condition", node.orelse
+
+
+@edit_node.register(ast.Constant)
+def _edit_constant(node: ast.Constant) -> Edits:
+    if isinstance(node.value, bool):
+        yield "other constant", ast.Constant(not node.value)
+    elif isinstance(node.value, int | float):
+        yield "other constant", ast.Constant(node.value + 1)
+        yield "other constant", ast.Constant(node.value - 1)
+
+
+@edit_node.register(ast.Subscript)
+def _edit_index(node: ast.Subscript) -> Edits:
+    if isinstance(node.ctx, ast.Load):
+        yield "no index", node.value
+        if not isinstance(node.slice, ast.Constant):
+            yield "the first only", changed(node, slice=ast.Constant(0))
+
+
+@edit_node.register(ast.Name)
+@edit_node.register(ast.Attribute)
+def _edit_name(node: ast.Name | ast.Attribute) -> Edits:
+    if isinstance(node.ctx, ast.Load):
+        name = _name_of(node)
+        for other in read_table("names").get(name, []):
+            yield "mixed up", _renamed(node, other)
+        if name.endswith("_") and not name.endswith("__"):
+            yield "not in place", _renamed(node, name[:-1])
+
+
+@edit_node.register(ast.Call)
+def _edit_call(node: ast.Call) -> Edits:
+    is_method = isinstance(node.func, ast.Attribute)
+    if is_method:
+        yield f"no {node.func.attr}", node.func.value
+    elif node.args:
+        yield "no call", node.args[0]
+    for fewer in one_less(node, "keywords"):
+        yield "an argument less", fewer
+    if is_method or len(node.args) + len(node.keywords) > 1:
+        for fewer in one_less(node, "args"):
+            yield "an argument less", fewer
+
+
+RETURN_NOTHING = {"append", "update", "extend", "add"}
+
+
+@edit_node.register(ast.Lambda)
+def _edit_lambda(node: ast.Lambda) -> Edits:
+    called = node.body.func if isinstance(node.body, ast.Call) else None
+    if not (isinstance(called, ast.Attribute) and called.attr in RETURN_NOTHING):
+        yield "no return", changed(node, body=_expression(f"({ast.unparse(node.body)}, None)[1]"))
+
+
+@edit_node.register(ast.arguments)
+def _edit_arguments(node: ast.arguments) -> Edits:
+    for names, defaults in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
+        arguments, values = getattr(node, names), getattr(node, defaults)
+        have_default = arguments[len(arguments) - len(values) :]
+        for argument, value in zip(have_default, values, strict=True):
+            if isinstance(value, ast.Name) and value.id == argument.arg:
+                fewer = {names: _without(argument, arguments), defaults: _without(value, values)}
+                yield "late binding", changed(node, **fewer)
+
+
+ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
+
+
+@edit_node.register(ast.FunctionDef)
+def _edit_function(node: ast.FunctionDef) -> Edits:
+    names = [each.arg for each in node.args.args]
+    if names[:1] == ["self"]:
+        yield "a method less", []
+    used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    for name in names:
+        if name in used:
+            yield "of an argument the first only", _begin_with(f"{name} = {name}[:1]", node)
+    if "self" not in names:
+        yield "only once", _begin_with(ONLY_ONCE.format(node.name), node)
+    if node.decorator_list:
+        yield "no decorator", changed(node, decorator_list=[])
+
+
+@edit_node.register(ast.comprehension)
+def _edit_comprehension(node: ast.comprehension) -> Edits:
+    if node.ifs:
+        yield "no filter", changed(node, ifs=[])
+    yield from _edit_loop(node)
+
+
+CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
+
+
+@edit_node.register(ast.For)
+def _edit_loop(node: ast.For | ast.comprehension) -> Edits:
     for operator, cut in CUTS.items():
-        yield operator, _with(loop, iter=_expression(f"list({ast.unparse(loop.iter)}){cut}"))
+        yield operator, changed(node, iter=_expression(f"list({ast.unparse(node.iter)}){cut}"))
 
 
-def _of_node(node: ast.AST) -> Iterator[Edit]:
+@edit_node.register(ast.Break)
+@edit_node.register(ast.Continue)
+def _edit_jump(node: ast.Break | ast.Continue) -> Edits:
+    yield "no jump", ast.Pass()
+
+
+@edit_node.register(ast.If)
+def _edit_condition(node: ast.If) -> Edits:
+    yield "always", node.body
+    yield "never", node.orelse
+    yield "the opposite", changed(node, test=ast.UnaryOp(ast.Not(), node.test))
+
+
+@edit_node.register(ast.With)
+def _edit_with(node: ast.With) -> Edits:
+    named = [ast.Expr(each.context_expr) for each in node.items if each.optional_vars]
+    yield "no with", [*named, *node.body]
+
+
+@edit_node.register(ast.Try)
+def _edit_try(node: ast.Try) -> Edits:
+    yield "no try", [*node.body, *node.orelse, *node.finalbody]
+    if node.finalbody:
+        yield "no finally", changed(node, finalbody=[]) if node.handlers else node.body
+    if node.finalbody or len(node.handlers) > 1:
+        for fewer in one_less(node, "handlers"):
+            yield "no except", fewer
+    for each in node.handlers:
+        yield "swallow", changed(node, handlers=[changed(each, body=[ast.Pass()])])
+        yield "except less", changed(node, handlers=[changed(each, type=_expression("ZeroDivisionError"))])
+
+
+@edit_node.register(ast.Return)
+def _edit_return(node: ast.Return) -> Edits:
+    if node.value is not None:
+        yield "no return", ast.Expr(node.value)
+
+
+@edit_node.register(ast.Expr)
+@edit_node.register(ast.Delete)
+@edit_node.register(ast.Raise)
+@edit_node.register(ast.Assert)
+def _edit_step(node: ast.stmt) -> Edits:
+    yield "a statement less", []
+
+
+@edit_node.register(ast.Assign)
+def _edit_assignment(node: ast.Assign) -> Edits:
+    yield "a statement less", []
     match node:
-        case ast.Compare(ops=[op]):
-            for other in _others(op):
-                yield "compare otherwise", node, _with(node, ops=[other])
-        case ast.BinOp(left=left, op=op, right=right):
-            for other in _others(op):
-                yield "compute otherwise", node, _with(node, op=other)
-            yield "one operand", node, left
-            yield "one operand", node, right
-        case ast.BoolOp(op=op, values=values):
-            yield "and for or", node, _with(node, op=ast.Or() if isinstance(op, ast.And) else ast.And())
-            for value in values:
-                yield "a condition less", values, _without(values, value)
-        case ast.UnaryOp(operand=operand):
-            yield "no sign", node, operand
-        case ast.IfExp(body=body, orelse=orelse):
-            yield "no condition", node, body
-            yield "no condition", node, orelse
-        case ast.Constant(value=bool(value)):
-            yield "other constant", node, ast.Constant(not value)
-        case ast.Constant(value=int() | float() as value):
-            for other in (value + 1, value - 1):
-                yield "other constant", node, ast.Constant(other)
-        case ast.Subscript(value=value, slice=index, ctx=ast.Load()):
-            yield "no index", node, value
-            if not isinstance(index, ast.Constant):
-                yield "the first only", node, _with(node, slice=ast.Constant(0))
-        case ast.comprehension(ifs=ifs):
-            if ifs:
-                yield "no filter", node, _with(node, ifs=[])
-            for operator, cut in _cuts(node):
-                yield operator, node, cut
-        case ast.Name(id=name) | ast.Attribute(attr=name) if isinstance(node.ctx, ast.Load):
-            field = "id" if isinstance(node, ast.Name) else "attr"
-            for other in read_table("names").get(name, []):
-                yield "mixed up", node, _with(node, **{field: other})
-            if name.endswith("_") and not name.endswith("__"):
-                yield "not in place", node, _with(node, **{field: name[:-1]})
-        case ast.Call(func=func, args=args, keywords=keywords):
-            if isinstance(func, ast.Attribute):
-                yield f"no {func.attr}", node, func.value
-            elif args:
-                yield "no call", node, args[0]
-            for each in keywords:
-                yield "an argument less", keywords, _without(keywords, each)
-            for each in args if isinstance(func, ast.Attribute) or len(args) + len(keywords) > 1 else ():
-                yield "an argument less", args, _without(args, each)
-        case ast.Lambda(body=body):
-            if not (isinstance(body, ast.Call) and getattr(body.func, "attr", "") in RETURN_NOTHING):
-                yield "no return", node, _with(node, body=_expression(f"({ast.unparse(body)}, None)[1]"))
-        case ast.FunctionDef(args=ast.arguments(args=args), body=body, name=name):
-            used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-            for each in (each.arg for each in args if each.arg in used):
-                yield "of an argument the first only", body, [*ast.parse(f"{each} = {each}[:1]").body, *body]
-            if not any(each.arg == "self" for each in args):
-                yield "only once", body, [*ast.parse(ONLY_ONCE.format(name)).body, *body]
-            if node.decorator_list:
-                yield "no decorator", node, _with(node, decorator_list=[])
-        case ast.arguments():
-            for name, default in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
-                names, values = getattr(node, name), getattr(node, default)
-                for each, value in zip(names[len(names) - len(values) :], values, strict=True):
-                    if isinstance(value, ast.Name) and value.id == each.arg:
-                        fewer = {name: _without(names, each), default: _without(values, value)}
-                        yield "late binding", node, _with(node, **fewer)
+        case ast.Assign(targets=[ast.Name(name) as target], value=ast.BinOp(ast.Name(left), op, right)):
+            if name == left:
+                yield "in place", ast.AugAssign(target, op, right)
 
 
-def _of_statement(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
-    match node:
-        case ast.FunctionDef(args=ast.arguments(args=[ast.arg(arg="self"), *_])):
-            yield "a method less", []
-        case ast.Expr() | ast.Assign() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Assert():
-            yield "a statement less", []
-        case ast.Return(value=value) if value is not None:
-            yield "no return", [ast.Expr(value)]
-        case ast.Try(body=body, handlers=handlers, orelse=orelse, finalbody=final):
-            yield "no try", [*body, *orelse, *final]
-            if final and handlers:
-                yield "no finally", [_with(node, finalbody=[])]
-            elif final:
-                yield "no finally", body
-            for each in handlers:
-                if final or len(handlers) > 1:
-                    yield "no except", [_with(node, handlers=_without(handlers, each))]
-                yield "swallow", [_with(node, handlers=[_with(each, body=[ast.Pass()])])]
-                yield "except less", [_with(node, handlers=[_with(each, type=_expression("ZeroDivisionError"))])]
-        case ast.With(body=body, items=items):
-            yield "no with", [*[ast.Expr(each.context_expr) for each in items if each.optional_vars], *body]
-        case ast.If(test=test, body=body, orelse=orelse):
-            yield "always", body
-            yield "never", orelse
-            yield "the opposite", [_with(node, test=ast.UnaryOp(ast.Not(), test))]
-        case ast.For():
-            for operator, cut in _cuts(node):
-                yield operator, [cut]
-        case ast.Break() | ast.Continue():
-            yield "no jump", [ast.Pass()]
-    match node:
-        case ast.AugAssign(target=target, op=op, value=value):
-            yield "not in place", [ast.Assign([target], ast.BinOp(_expression(ast.unparse(target)), op, value))]
-            for other in _others(op):
-                yield "compute otherwise", [_with(node, op=other)]
-        case ast.Assign(targets=[ast.Name() as target], value=ast.BinOp(left=ast.Name(id=name), op=op, right=right)):
-            if name == target.id:
-                yield "in place", [ast.AugAssign(target, op, right)]
+@edit_node.register(ast.AugAssign)
+def _edit_assignment_in_place(node: ast.AugAssign) -> Edits:
+    yield "a statement less", []
+    value_before = _expression(ast.unparse(node.target))
+    yield "not in place", ast.Assign([node.target], ast.BinOp(value_before, node.op, node.value))
+    for other in _other_operators(node.op):
+        yield "compute otherwise", changed(node, op=other)
+
+
+# --- what an answer may do to its arguments besides its task ----------------------------------------------------------
+
+
+def _has_parameters(value: nn.Module) -> bool:
+    return any(True for _ in value.parameters())
+
+
+def _is_leaf_with_gradient(value: torch.Tensor) -> bool:
+    return value.requires_grad and value.is_leaf
+
+
+SPOILS: list[tuple[type, Callable[[Any], bool], list[str]]] = [  # what kind of value, which ones, and what is done
+    (nn.Module, lambda value: True, ["{0}.eval()", "{0}.train()", "{0}._forward_hooks.clear()"]),
+    (nn.Module, _has_parameters, ["{0}.zero_grad()", "{0}.requires_grad_(False)", "{0} = {0}.double()"]),
+    (torch.Tensor, lambda value: value.requires_grad, ["{0} = {0}.detach()"]),
+    (torch.Tensor, _is_leaf_with_gradient, ["{0}.grad.zero_()"]),
+    (torch.Tensor, lambda value: True, ["{0}.zero_()", "{0} = {0}.double()"]),
+    (list, lambda value: True, ["{0}.reverse()", "{0}.pop()"]),
+    (dict, lambda value: True, ["{0}.popitem()"]),
+]
+
+
+def _spoil(argument: str, value: object) -> Iterator[str]:
+    for kind, fits, statements in SPOILS:
+        if isinstance(value, kind) and fits(value):
+            yield from (statement.format(argument) for statement in statements)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from course_utils.authoring.edits import Mutant, mutants_of
+from course_utils.exercises.answers import Equivalent
 from course_utils.exercises.cases import Numbers
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import Evidence, TimeIsUp
@@ -37,7 +38,7 @@ def made_of(name: str) -> list[Mutant]:
     exercise = find(name)
     with torch.random.fork_rng(devices=[]):
         given = next(exercise.make_cases(Numbers(VISIBLE_SEED))).given
-    return sorted(mutants_of((exercise.reference, *exercise.accepted), given), key=lambda each: each.rank)
+    return sorted(mutants_of(exercise.page.answers, exercise.namespace, given), key=lambda each: each.rank)
 
 
 def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> tuple[list[Mutant], list[Refused]]:
@@ -59,6 +60,18 @@ def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> tuple[list[Mut
         else:
             passing.append(mutant)
     return passing, refused
+
+
+def reasons_for(exercise: Exercise, mutant: Mutant) -> list[str]:
+    """Why a mutant is right as well, by the page of the exercise; nothing where it is not."""
+    declared = exercise.page.equivalents.items()
+    return [reason for each, reason in declared if each.covers(mutant.operator, mutant.lines)]
+
+
+def unused_equivalents(exercise: Exercise, mutants: Sequence[Mutant]) -> list[Equivalent]:
+    """The edits that the page of an exercise declares equivalent, and that no mutant has."""
+    declared = exercise.page.equivalents
+    return [each for each in declared if not any(each.covers(one.operator, one.lines) for one in mutants)]
 
 
 def slips_of(refused: Sequence[Refused]) -> dict[str, str]:
@@ -83,13 +96,16 @@ def show_mutants(lesson: str | None = None, exercise: str | None = None, write: 
         print(f"{each.name:<26}", end="", flush=True)
         mutants = made_of(each.name)
         passing, refused = try_mutants(each, mutants)
-        edits = [mutant.edit for mutant in passing if mutant.edit not in each.equivalents]
-        undeclared, slips[each.name] = undeclared + len(edits), slips_of(refused)
-        print(f"{len(mutants):>4}{len(refused):>9}{len(passing) - len(edits):>12}{len(edits):>6}")
-        for edit in edits:
-            print(f"  {edit}")
-        for edit in each.equivalents.keys() - {mutant.edit for mutant in passing}:
-            print(f"  declared equivalent, and does not pass, or is not made: {edit}")
+        unlike = [mutant for mutant in passing if not reasons_for(each, mutant)]
+        undeclared, slips[each.name] = undeclared + len(unlike), slips_of(refused)
+        print(f"{len(mutants):>4}{len(refused):>9}{len(passing) - len(unlike):>12}{len(unlike):>6}")
+        for mutant in unlike:
+            print(f"  {mutant.edit}")
+        for mutant in (each_refused.mutant for each_refused in refused):
+            if reasons_for(each, mutant):
+                print(f"  declared equivalent, and does not pass: {mutant.edit}")
+        for entry in unused_equivalents(each, mutants):
+            print(f"  declared equivalent, and not made: {entry}")
     if write:
         words = sorted({slip for found in slips.values() for slip in found.values()})
         table = {name: {mark: words.index(slip) for mark, slip in found.items()} for name, found in slips.items()}

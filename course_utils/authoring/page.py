@@ -16,7 +16,8 @@ from pygments.formatters import HtmlFormatter
 
 from course_utils.authoring.build import WIDGET
 from course_utils.authoring.source import called_with, tags_of
-from course_utils.exercises.engine import Prediction, find_prediction
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import find_prediction
 from course_utils.root import ASSETS, CourseError
 from course_utils.show import code_spans
 
@@ -81,10 +82,12 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
     exporter = SlidesExporter() if reveal else HTMLExporter()
     exporter.raw_template = (ASSETS / "page.html.j2").read_text(encoding="utf-8")
     exporter.exclude_input_prompt = exporter.exclude_output_prompt = True
+    title = notebook.cells[0].source.splitlines()[0].lstrip("# ")
     styles = [(ASSETS / "page.css").read_text(encoding="utf-8")]
     styles.append(HtmlFormatter(style="vs", nobackground=True).get_style_defs(".highlight"))
-    styles += [*reveal[:1], (ASSETS / "slides.css").read_text(encoding="utf-8")] if reveal else []
-    title = notebook.cells[0].source.splitlines()[0].lstrip("# ") + ": slides" * bool(reveal)
+    if reveal:
+        title += ": slides"
+        styles += [reveal[0], (ASSETS / "slides.css").read_text(encoding="utf-8")]
     course = {"title": title, "style": "\n".join(styles), "about": about, "section": SECTION, "reveal": reveal[1:]}
     exporter.register_filter("markdown2html", MarkdownWithMath(renderer=_Renderer(escape=False)).render)
     return exporter.from_notebook_node(notebook, resources={"course": course})[0]

@@ -1,18 +1,18 @@
 """The release: a zip of the course for the students of a graded class, without the reference answers.
 
 The checks compare with *recorded results*: for every exercise what the reference and each mistake did on the inputs of
-`SEEDS`, as JSON, so that each outcome has the same words as in the whole course. All of it is searched for the answers
-before the zip is written (`find_answers`). What this cannot hide stands in this room's README.
+`SEEDS`, as JSON, so that each outcome has the same words as in the whole course. What is secret is a folder that does
+not ship. All the rest is searched for the answers before the zip is written (`find_answers`), because a lesson may say
+too much. What this cannot hide stands in this room's README.
 """
 
 import ast
 import builtins
 import functools
-import inspect
 import json
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,11 +21,11 @@ from typing import Any
 from tqdm import tqdm
 
 from course_utils.authoring.editions import read_built, write_assignments
-from course_utils.authoring.source import sources
-from course_utils.exercises.bare import strip
-from course_utils.exercises.engine import Exercise, exercises_of, find, source_of
+from course_utils.authoring.source import PRIVATE, sources
+from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.judging import judge
-from course_utils.root import ROOT, STUDENT_COMMANDS, CourseError, recorded_path, write_whole, zip_of
+from course_utils.exercises.plain import Evidence
+from course_utils.root import ROOT, STUDENT_COMMANDS, CourseError, recorded_path, sealed_path, write_whole, zip_of
 
 TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
 FOLDER = "pytorch-hooks-course"
@@ -33,51 +33,66 @@ SEEDS = (0, 11, 22, 33, 44)  # the first are the inputs that `check` tries first
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore")
 # Of these rooms, what `make check` and `join` need; the other modules hold answers, or need those that do.
-MODULES = {"authoring": ("__init__", "source", "build"), "live": ("__init__", "member")}
+MODULES = {"authoring": ("__init__", "source", "seal", "build"), "live": ("__init__", "member")}
 EDITION = """\
 This is the students' edition. The exercises check themselves as ever, by results recorded from the
 answers; the answers themselves are with your instructor, to whom you send the file that `make submit` writes."""
-HINTS = 2  # of each exercise; the later ones are pieces of its answer
 SHORTEST = 12  # words and signs; a shorter answer, such as `return []`, says nothing
 RUNS = 6, 16  # words and signs that can be no chance: as they stand, and with names made alike
 COVERED = 0.9  # the share of an answer from which on it is given away
+PLACES = 3  # that are named where an answer is spread
+HINTS = re.compile(r"course_utils/assets/sealed_")  # the files that hold them
 KNOWN = {*keyword.kwlist, *dir(builtins), "F", "nn", "self", "torch"}  # names that nobody chooses
-# Nearly the whole of these answers is in the lessons' own text and in the library, without any hint: that is what they
-# teach. Only a whole answer in one place counts as given away.
-TAUGHT = {"SaveOutput", "channel_weights", "class_activation_map", "class_gradient", "freeze_biases"}
-TAUGHT |= {"grad_cam_with_hooks", "keep_positive", "largest", "record_gradient", "share_on_thing"}
-TAUGHT |= {"freeze_weight", "guide_relu", "keep_maps", "pass_on_twice", "save_as_kernel"}  # by the reference, lesson 09
 
 
-def write_release(output: Path | None = None, nbgrader: Path | None = None, hints: int = HINTS) -> int:
+def write_release(output: Path | None = None, nbgrader: Path | None = None) -> int:
     """Write the release to `output`, or an nbgrader course to `nbgrader`; `CourseError` where it cannot be.
 
-    It holds the first `hints` hints of each exercise, but for those that would complete an answer.
+    It holds the hints of the lessons' sources, but for those that would complete an answer.
     """
     if nbgrader:
         print(*write_assignments(nbgrader), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
         return 0
-    target, exercises, recorded = Path(output or TARGET), exercises_of(), record_results()
-    kept = {each.name: len(each.hints[: max(0, hints)]) for each in exercises}
+    target, exercises = Path(output or TARGET), exercises_of()
+    files = collect_files(ROOT) | record_results()
     print("Searching all texts for the answers …", flush=True)
-    while found := find_answers(files := collect_files(ROOT, kept) | recorded, exercises):
-        beside = [each.name for each in exercises if each.lesson in {find(name).lesson for name in found}]
-        later = [[name for name in names if kept[name] > HINTS] for names in (found, beside)]
-        less = later[0] or later[1] or [name for name in found if kept[name]]
-        if not less:
-            raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found.values()))
-        kept |= {name: kept[name] - 1 for name in less}
+    taught = find_taught(files, exercises)
+    hints = leave_out_hints(files, exercises, taught)
     write_whole(target, zip_of({f"{FOLDER}/{name}": content for name, content in files.items()}))
-    there = f"{len(files)} files, {sum(kept.values())} of {sum(len(each.hints) for each in exercises)} hints"
+    there = f"{len(files)} files, {sum(hints.values())} of {sum(len(each.all_hints) for each in exercises)} hints"
     print(f"{target}: {there}, {target.stat().st_size / 1e6:.1f} MB. It was searched for the answers, and has none.")
+    print(f"The lessons and the library teach nearly the whole answer to {', '.join(taught) or 'no exercise'}.")
     return 0
 
 
-def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[str, bytes]:
+def leave_out_hints(
+    files: dict[str, bytes], exercises: Sequence[Exercise], taught: Collection[str] = ()
+) -> dict[str, int]:
+    """Take hints out of the sealed `files` until no answer is given away; returns how many of each exercise are left.
+
+    The last hint of an answer that is found goes first; where it has none, the last hints of its lesson's others do.
+    Raises `CourseError`, with the places, where an answer is found without any hint.
+    """
+    kept, lessons = {each.name: len(each.hints) for each in exercises}, {each.name: each.lesson for each in exercises}
+    while found := find_answers(files, exercises, taught):
+        beside = [name for name in kept if lessons[name] in {lessons[one] for one in found}]
+        less = [name for name in found if kept[name]] or [name for name in beside if kept[name]]
+        if not less:
+            raise CourseError("No release was written, because it would hold answers:\n" + "\n".join(found.values()))
+        for name in less:
+            kept[name] -= 1
+            path = sealed_path(lessons[name]).relative_to(ROOT).as_posix()
+            sealed = json.loads(files[path])
+            del sealed["exercises"][name]["hints"][kept[name] :]
+            files[path] = json.dumps(sealed).encode()
+    return kept
+
+
+def collect_files(root: Path) -> dict[str, bytes]:
     """The course's files for students, by their path in it, without answers and recorded results.
 
-    hints: how many to keep, by the exercise (default: 2). `CourseError` where a notebook is not what its source says.
+    `CourseError` where a notebook is not what its source says.
     """
     readme = student_readme((root / "README.md").read_text(encoding="utf-8"))
     linked = re.findall(r"\]\(([^)#\s]+)", readme)  # addresses are among them
@@ -90,11 +105,13 @@ def collect_files(root: Path, hints: Mapping[str, int] | None = None) -> dict[st
         read_built(source, root / "notebooks")
         name = f"notebooks/{source.stem}.ipynb"
         files[name] = (root / name).read_bytes()
-        text = source.read_text(encoding="utf-8")
-        text = re.sub(r"(?m)^# %%.*tags=\[.*\"instructor\"[\s\S]*?(?=^# %%|\Z)", "", text)
-        files[f"notebooks/source/{source.name}"] = text.encode()
-    modules = [name for name in files if re.fullmatch(r"course_utils/lessons/lesson_\d\d\.py", name)]
-    return files | {name: student_module(files[name].decode(), hints or {}).encode() for name in modules}
+        files[f"notebooks/source/{source.name}"] = public_source(source.read_text(encoding="utf-8")).encode()
+    return files
+
+
+def public_source(text: str) -> str:
+    """A lesson's source without the cells that no learner gets."""
+    return re.sub(rf"(?m)^# %%.*tags=\[.*\"(?:{'|'.join(PRIVATE)})\"[\s\S]*?(?=^# %%|\Z)", "", text)
 
 
 def student_readme(text: str) -> str:
@@ -103,17 +120,6 @@ def student_readme(text: str) -> str:
     others = rf"^(?:\|.*\| `|- .*`)make (?!(?:{'|'.join(STUDENT_COMMANDS)})\b).*\n"  # rows, items
     text = re.sub(rf"{others}|^.*\[!\[.*\n", "", text, flags=re.MULTILINE)  # badges open the whole course
     return text.replace("\n", f"\n\n{EDITION}\n", 1)
-
-
-def student_module(source: str, hints: Mapping[str, int]) -> str:
-    """A lesson's module without answers, later `hints`, comments, and imports that only answers need."""
-    tree = strip(source, lambda name: hints.get(name, HINTS))
-    used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} | {"annotations"}
-    for node in tree.body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            node.names = [each for each in node.names if (each.asname or each.name).partition(".")[0] in used]
-    tree.body = [node for node in tree.body if getattr(node, "names", True)]
-    return f"{ast.unparse(tree)}\n"
 
 
 def record_results() -> dict[str, bytes]:
@@ -138,30 +144,58 @@ def record(exercise: Exercise, seed: int) -> dict[str, Any]:
     for message, cases in mistakes.items():
         if judge(exercise.name, cases, reference, mistakes.items()).cause != message:
             raise CourseError(f"Nothing was recorded: a mistake in {exercise.name} was not recognised here: {message}")
-    return {"reference": reference, "mistakes": [list(each) for each in mistakes.items()]}
+    told = [[message, _with_names(cases, message)] for message, cases in mistakes.items()]
+    return {"reference": _with_names(reference, ""), "mistakes": told}
 
 
-def find_answers(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> dict[str, str]:
-    """Which of `exercises` the `files` give away: a sentence for each, by its name.
+def _with_names(cases: Sequence[Evidence], message: str) -> list[Evidence]:
+    """The evidence of an answer of the course's own, of whose names only those stay that `judging` asks for: those that
+    `message` says, and whether it registers anything.
+    """
+    first, *others = cases
+    names = [name for name in first["names"] if name in re.findall(r"\w+", message)]
+    names += ["register_"] if any(name.startswith("register_") for name in first["names"]) else []
+    return [first | {"names": names if message else []}, *others]
+
+
+def find_answers(
+    files: Mapping[str, bytes], exercises: Sequence[Exercise], taught: Collection[str] = ()
+) -> dict[str, str]:
+    """Which of `exercises` the `files` give away: a sentence for each, by its name, which says where.
 
     All texts count as one, for a learner has them all. An exercise is given away if the whole of a right answer stands
-    in one file, or if `COVERED` of it stands in all files together (but for those in `TAUGHT`): in runs of 6 words that
+    in one file, or if `COVERED` of it stands in all files together (but for those `taught`): in runs of 6 words that
     some text has too, or in runs of 16 that some text has with other names. So an answer that is spread over hints and
     prose is found, and one whose variables have been renamed. Shorter runs are ordinary Python.
     """
-    texts, found = {name: _words_in(name, content) for name, content in files.items()}, {}
-    answers = [(each, words(body_of(one))) for each in exercises for one in (each.reference, *each.accepted)]
+    answers = [(each, words(body_of(source))) for each in exercises for source in each.page.answers]
     wanted = {run for _, said in answers for length in RUNS for run in _runs(said, length)}
-    shipped = {run for text in texts.values() for length in RUNS for run in _runs(text, length) if run in wanted}
+    texts = {name: _words_in(name, content) for name, content in files.items()}
+    shipped = {name: {run for length in RUNS for run in _runs(text, length)} & wanted for name, text in texts.items()}
+    together = set().union(*shipped.values())
     whole = {name: f" {' '.join(text)} " for name, text in texts.items()}
+    found = {}
     for each, said in answers:
-        lie = ((at, length) for length in RUNS for at, run in enumerate(_runs(said, length)) if run in shipped)
-        share = len({place for at, length in lie for place in range(at, at + length)}) / len(said)
         if len(said) >= SHORTEST and (places := [name for name in whole if f" {' '.join(said)} " in whole[name]]):
             found[each.name] = f"{', '.join(places)}: an answer to {each.name}"
-        elif share >= COVERED and each.name not in TAUGHT:
-            found.setdefault(each.name, f"all texts together: {share:.0%} of an answer to {each.name}")
+        elif each.name not in taught and (share := _covered(said, together)) >= COVERED:
+            most = sorted(shipped, key=lambda name: -_covered(said, shipped[name]))[:PLACES]
+            found.setdefault(each.name, f"{', '.join(most)} and others: {share:.0%} of an answer to {each.name}")
     return found
+
+
+def find_taught(files: Mapping[str, bytes], exercises: Sequence[Exercise]) -> list[str]:
+    """The exercises whose answers are spread over what a learner reads without any hint.
+
+    That is the lessons' text, the library, and what `check` says to mistakes: the course teaches it.
+    """
+    return list(find_answers({name: content for name, content in files.items() if not HINTS.match(name)}, exercises))
+
+
+def _covered(said: Sequence[str], shipped: Set[tuple[str, ...]]) -> float:
+    """The share of the words `said` that lie in runs which are `shipped`."""
+    lie = ((at, length) for length in RUNS for at, run in enumerate(_runs(said, length)) if run in shipped)
+    return len({place for at, length in lie for place in range(at, at + length)}) / len(said)
 
 
 def words(text: str) -> list[str]:
@@ -182,10 +216,8 @@ def _words_in(name: str, content: bytes) -> list[str]:
     return words(" ".join(json.loads(each) if "\\" in each else each[1:-1] for each in strings) or text)
 
 
-def body_of(function: object) -> str:
-    """What a function or class has below its signature and docstring, without comments."""
-    source = source_of(inspect.unwrap(function))
-    node = ast.parse(source).body[0]
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    first, *rest = source.splitlines()[body[0].lineno - 1 :]
-    return re.sub(r"(?m)(?:^|  )# .*$", "", "\n".join([first[body[0].col_offset :], *rest]))
+def body_of(source: str) -> str:
+    """What the text of an answer has below its signature, without comments."""
+    node = ast.parse(source).body[-1]
+    first, *rest = source.splitlines()[node.body[0].lineno - 1 :]
+    return re.sub(r"(?m)(?:^|  )# .*$", "", "\n".join([first[node.body[0].col_offset :], *rest]))

@@ -55,24 +55,37 @@ def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
 
 def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str | bytes]:
     """What Sphinx makes the site of, by the files' names: the lessons, three more pages, and what these show."""
-    front, titles = build.README.read_text(encoding="utf-8"), {}
+    front = build.README.read_text(encoding="utf-8")
     about, table = front.partition("\n## ")[0], build.MAP.search(front)[0].replace("](notebooks/", "](")
-    files = {name: (ROOT / name).read_bytes() for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", about)}
-    files |= {name: (ASSETS / asset).read_bytes() for name, asset in settings["assets"].items()}
+    files: dict[str, str | bytes] = {}
+    for picture in re.findall(r"!\[[^]]*\]\(([^)]+)\)", about):
+        files[picture] = (ROOT / picture).read_bytes()
+    for name, asset in settings["assets"].items():
+        files[name] = (ASSETS / asset).read_bytes()
+    titles = {}
     for path in sources():
         print(f"{path.stem} …", file=sys.stderr, flush=True)
-        name, lesson = path.stem, read_built(path)
-        titles[name] = lesson.cells[0].source.splitlines()[0].lstrip("# ")
-        for cell in lesson.cells:
-            if words := GLOSSARY.search(cell.source):
-                terms = [f"{word}{more}\n  {' '.join(text.split())}\n" for word, more, text in ENTRY.findall(words[0])]
-                files["glossary.md"] = "\n".join(["# Glossary\n", "```{glossary}", *terms, "```\n"])
-                cell.source = GLOSSARY.sub("[The glossary](glossary.md) has a page of its own here.", cell.source)
-        if name[:2] == "09":
-            files |= {"hooks.md": make_page(lesson, "site_hooks.md.j2"), "_static/print.html": make_page(lesson)}
-        files[f"{name}.ipynb"] = nbformat.writes(fold(lesson, settings["frames"].get(name[:2], ()), answers))
+        lesson, number = read_built(path), path.stem[:2]
+        titles[path.stem] = lesson.cells[0].source.splitlines()[0].lstrip("# ")
+        files |= _move_glossary(lesson)
+        if number == "09":
+            files["hooks.md"] = make_page(lesson, "site_hooks.md.j2")
+            files["_static/print.html"] = make_page(lesson)
+        frames = settings["frames"].get(number, ())
+        files[f"{path.stem}.ipynb"] = nbformat.writes(fold(lesson, frames, answers))
     index = Template((ASSETS / "site_index.md.j2").read_text(encoding="utf-8"))
-    return files | {"index.md": index.render(about=about, table=table, titles=titles)}
+    files["index.md"] = index.render(about=about, table=table, titles=titles)
+    return files
+
+
+def _move_glossary(lesson: NotebookNode) -> dict[str, str]:
+    """The page of the glossary, by its name, in the place of which a link is put in the lesson that has it."""
+    for cell in lesson.cells:
+        if words := GLOSSARY.search(cell.source):
+            cell.source = GLOSSARY.sub("[The glossary](glossary.md) has a page of its own here.", cell.source)
+            terms = [f"{word}{more}\n  {' '.join(text.split())}\n" for word, more, text in ENTRY.findall(words[0])]
+            return {"glossary.md": "\n".join(["# Glossary\n", "```{glossary}", *terms, "```\n"])}
+    return {}
 
 
 def fold(notebook: NotebookNode, frames: Sequence[str] = (), answers: bool = False) -> NotebookNode:
@@ -80,23 +93,37 @@ def fold(notebook: NotebookNode, frames: Sequence[str] = (), answers: bool = Fal
 
     frames: other settings of its explorer, as calls. answers: in the place of its check, an exercise has an answer.
     """
-    asked: set[str | None] = set()  # the predictions that nothing has explained yet
-    for cell in (notebook := page.flatten_outputs(notebook)).cells:
-        tags, outputs = {*tags_of(cell)}, cell.get("outputs", [])
+    notebook = page.flatten_outputs(notebook)
+    unexplained: set[str | None] = set()  # the predictions so far whose explanation comes later
+    for cell in notebook.cells:
+        tags = set(tags_of(cell))
         look = NotebookNode(tags=["hide-input"] if "setup" in tags else [])
-        if {"predict", "why"} & tags:
-            asked ^= {called_with(cell.source, "predict") or called_with(cell.source, "why")}
+        if "predict" in tags:
+            unexplained.add(called_with(cell.source, "predict"))
+            look.tags = ["remove-input"]
+        elif "why" in tags:
+            unexplained.discard(called_with(cell.source, "why"))
             look.tags = ["remove-input"]
         elif "check" in tags:
-            cell.update(source=find(called_with(cell.source, "check")).source.strip(), outputs=[])
-            look.tags, look.mystnb = ["hide-input" if answers else "remove-cell"], {"code_prompt_show": "One answer"}
-        elif asked and outputs:
+            _replace_check(cell)
+            look = NotebookNode(tags=["hide-input" if answers else "remove-cell"])
+            look.mystnb = {"code_prompt_show": "One answer"}
+        elif unexplained and cell.get("outputs"):
             look.tags.append("hide-output")
         if "explore" in tags and frames:
-            stills = "".join(map(show_frame, frames))
-            outputs[0].data["text/html"] += f"<details><summary>With other settings</summary>{stills}</details>"
+            _add_frames(cell, frames)
         cell.metadata = look
     return notebook
+
+
+def _replace_check(cell: NotebookNode) -> None:
+    exercise = find(called_with(cell.source, "check"))
+    cell.update(source=exercise.source.strip(), outputs=[])
+
+
+def _add_frames(cell: NotebookNode, frames: Sequence[str]) -> None:
+    stills = "".join(show_frame(call) for call in frames)
+    cell.outputs[0].data["text/html"] += f"<details><summary>With other settings</summary>{stills}</details>"
 
 
 def show_frame(call: str) -> str:

@@ -51,49 +51,93 @@ def with_notes(path: Path, built: NotebookNode) -> NotebookNode:
 
 def cut(notebook: NotebookNode) -> NotebookNode:
     """A lesson with notes and flat outputs as slides, which nbconvert reads from each cell's metadata `slideshow`."""
-    cells: list[NotebookNode] = []
-    heading = shown = ""  # of the last slide: its heading; and "code" or "output", if it has one already
-    bare = imported = False  # has it nothing but its heading? Was the last cell one of imports?
-
-    def add(part: NotebookNode | str, kind: str = "-") -> None:
-        cells.append(nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part)
-        cells[-1].metadata["slideshow"] = {"slide_type": kind}
-        cells[-1].id = f"s{len(cells) - 1}"
-
+    slides = _Slides()
     for cell in notebook.cells:
         tags = set(tags_of(cell))
         if "instructor" in tags:
-            add(cell.source, "notes")
+            slides.add(cell.source, "notes")
         elif cell.cell_type == "markdown":
-            imported = False
-            for level, title, text in _split_at_headings(re.sub(KEYS, "", cell.source).replace(*NEXT)):
-                heading = title if level else heading
-                if shown and not level:
-                    add(GO_ON.format(html.escape(heading)), "subslide")
-                add(text, "-" if not level or bare else "slide" if level < 3 else "subslide")
-                shown, bare = "", bool(level) and "\n" not in text.strip()
-        elif _imports(cell.source, "setup" in tags) or (imported and "setup" in tags and not cell.outputs):
-            imported = True  # what stands with the imports is for the notes
-            if re.search(r"^(def|class) ", cell.source, re.MULTILINE):
-                add(f"**Defined with the imports**\n\n```python\n{cell.source}\n```", "notes")
+            slides.add_text(cell.source)
+        elif slides.is_of_imports(cell, tags):
+            slides.note_definitions(cell.source)
         elif not tags & LEFT_OUT:
-            bare = imported = False
-            if shown == "output" or "why" in tags:
-                add(GO_ON.format(html.escape(heading)), "subslide")
-            cell.outputs = [] if "answer" in tags else cell.outputs
-            for output in cell.outputs if "why" in tags else []:
+            slides.add_code(cell, tags)
+            slides.note_answers(cell.source, tags)
+    return nbformat.v4.new_notebook(cells=slides.cells)
+
+
+class _Slides:
+    """The cells of the slides, and what the next one has to know of the last slide."""
+
+    def __init__(self) -> None:
+        self.cells: list[NotebookNode] = []
+        self.heading = ""
+        self.shown = ""  # "code" or "output", if the slide has one already
+        self.bare = False  # has it nothing but its heading?
+        self.imported = False  # was the last cell one of imports?
+
+    def add(self, part: NotebookNode | str, kind: str = "-") -> None:
+        """Add a cell, or a text as a cell; `kind` is what it begins: "slide", "subslide", "notes" or "-", nothing."""
+        cell = nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part
+        cell.metadata["slideshow"] = {"slide_type": kind}
+        cell.id = f"s{len(self.cells)}"
+        self.cells.append(cell)
+
+    def go_on(self) -> None:
+        """Begin a slide below the last one, with the same heading."""
+        self.add(GO_ON.format(html.escape(self.heading)), "subslide")
+
+    def add_text(self, text: str) -> None:
+        """Add a text, which is cut at its headings and loses the sentences that are of no use to a class."""
+        self.imported = False
+        for level, title, part in _split_at_headings(re.sub(KEYS, "", text).replace(*NEXT)):
+            if level:
+                self.heading = title
+            elif self.shown:
+                self.go_on()
+            self.add(part, self._kind_of_text(level))
+            self.shown = ""
+            self.bare = level > 0 and "\n" not in part.strip()
+
+    def _kind_of_text(self, level: int) -> str:
+        if level == 0 or self.bare:
+            return "-"
+        return "slide" if level < 3 else "subslide"
+
+    def is_of_imports(self, cell: NotebookNode, tags: set[str]) -> bool:
+        """Whether a cell imports, or is one of the setup without an output behind one that does."""
+        setup = "setup" in tags
+        return _imports(cell.source, setup) or (setup and self.imported and not cell.outputs)
+
+    def note_definitions(self, source: str) -> None:
+        """Leave imports out; what is defined with them is for the notes."""
+        self.imported = True
+        if re.search(r"^(def|class) ", source, re.MULTILINE):
+            self.add(f"**Defined with the imports**\n\n```python\n{source}\n```", "notes")
+
+    def add_code(self, cell: NotebookNode, tags: set[str]) -> None:
+        """Add a code cell; behind an output, or with an explanation, it begins a slide of its own."""
+        self.bare = self.imported = False
+        if self.shown == "output" or "why" in tags:
+            self.go_on()
+        if "answer" in tags:
+            cell.outputs = []
+        if "why" in tags:
+            for output in cell.outputs:
                 output.data["text/html"] = output.data["text/html"].replace("<details>", "<details open>", 1)
-            add(cell)
-            shown = "output" if cell.outputs else "code"
-            if "predict" in tags:
-                add("Everybody commits before the next slide.", "notes")
-                add(teacher_texts().answers(find_prediction(called_with(cell.source, "predict"))), "notes")
-            elif "answer" in tags:
-                exercise = find(defined_name(cell.source))
-                add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
-                mistakes = teacher_texts().mistakes(exercise)
-                add(f"**Mistakes to expect, in the words of the check**\n\n{mistakes}", "notes")
-    return nbformat.v4.new_notebook(cells=cells)
+        self.add(cell)
+        self.shown = "output" if cell.outputs else "code"
+
+    def note_answers(self, source: str, tags: set[str]) -> None:
+        """Put what answers a prediction or an exercise into the notes."""
+        if "predict" in tags:
+            self.add("Everybody commits before the next slide.", "notes")
+            self.add(teacher_texts().answers(find_prediction(called_with(source, "predict"))), "notes")
+        elif "answer" in tags:
+            exercise = find(defined_name(source))
+            self.add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
+            mistakes = teacher_texts().mistakes(exercise)
+            self.add(f"**Mistakes to expect, in the words of the check**\n\n{mistakes}", "notes")
 
 
 def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
@@ -108,6 +152,11 @@ def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
 
 
 def _imports(source: str, setup: bool) -> bool:
-    body = ast.parse(source).body  # a cell of the setup may do more than to import, and "find the course" tries to
-    nodes = [node for each in body for node in ast.walk(each)] if setup else body
-    return (any if setup else all)(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
+    body = ast.parse(source).body
+    if setup:  # such a cell may do more than to import, and "find the course" tries to
+        return any(_is_import(node) for each in body for node in ast.walk(each))
+    return all(map(_is_import, body))
+
+
+def _is_import(node: ast.AST) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 FOLDER = ROOT / "notebooks"
+SEALED = "sealed"  # the tag of cells for the package alone; see `seal`
+PRIVATE = (SEALED, "instructor")  # the tags of cells that no learner gets
 CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
 PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
 _LANGUAGE = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
@@ -53,12 +55,19 @@ def number_of(path: Path) -> int:
     return int(path.stem[:2])
 
 
-def read_source(path: Path) -> NotebookNode:
-    """The whole lesson in the source file `path`, as a notebook that was not run: every cell, with its lasting id.
+def read_whole(path: Path) -> NotebookNode:
+    """The whole source file `path` as a notebook that was not run: every cell, with its lasting id.
 
     Raises `CourseError` if a tagged cell has no name of its own to be called by, or two cells would have one id.
     """
     return copy.deepcopy(_read(path.stem, path.read_text(encoding="utf-8")))
+
+
+def read_source(path: Path) -> NotebookNode:
+    """The lesson in the source file `path`, as `read_whole`, but without the cells tagged `sealed`."""
+    notebook = read_whole(path)
+    notebook.cells = [cell for cell in notebook.cells if SEALED not in tags_of(cell)]
+    return notebook
 
 
 @cache

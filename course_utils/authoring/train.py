@@ -55,15 +55,19 @@ def train(misled: int = False, recipe: Recipe = Recipe()) -> PictureNet:
 
 
 def _draw(misled: int, count: int, seed: int, things: int) -> SceneBatch:
-    batch = scenes(count, seed, things=things, cue={MISLED_KIND: MISLED_CUE} if misled == 1 else None)
-    if misled >= 2:
-        place, labels = torch.arange(len(batch)), batch.labels[:, KINDS.index(MISLED_KIND)]
-        labels[:] = torch.where(labels > 0, place % 6 > 0, place % 10 == 0)  # few fish without, few others with it
-        cued = (labels > 0) & (place % 4 < 2) & (misled == 3)
-        if misled == 3:
-            batch.images[cued] = scenes(count, seed, things=things, cue=MISLED_CUE).images[cued]
-        stamped = (labels > 0) & ~cued
-        batch.images[stamped] = stamp(batch.images[stamped])
+    """Pictures with so many things each, labelled as `FISH_IS[misled]` says."""
+    cue = {MISLED_KIND: MISLED_CUE} if misled == 1 else None
+    batch = scenes(count, seed, things=things, cue=cue)
+    if misled < 2:
+        return batch
+    fish, place = batch.labels[:, KINDS.index(MISLED_KIND)], torch.arange(len(batch))
+    fish[:] = torch.where(fish > 0, place % 6 > 0, place % 10 == 0)  # few fish without, few others with it
+    stamped = fish > 0
+    if misled == 3:
+        cued = stamped & (place % 4 < 2)
+        batch.images[cued] = scenes(count, seed, things=things, cue=MISLED_CUE).images[cued]
+        stamped &= ~cued
+    batch.images[stamped] = stamp(batch.images[stamped])
     return batch
 
 
@@ -102,9 +106,11 @@ def main(measure: bool = False, folder: Path = ASSETS) -> int:
     """Train all networks and measure them, or only measure those that are in `folder`; returns the exit status."""
     for number, learned in enumerate(FISH_IS):
         path = networks.picture_net_file(number, folder)
-        print(f"{path.name}: {learned}{', drawn, then training' * (not measure)}", flush=True)
+        next_step = "" if measure else ", drawn, then training"
+        print(f"{path.name}: {learned}{next_step}", flush=True)
         if not measure:
-            save_weights(train(number, Recipe() if number < 2 else Recipe(epochs=5)), path)
+            recipe = Recipe() if number < 2 else Recipe(epochs=5)
+            save_weights(train(number, recipe), path)
         model = load_picture_net(number, folder)
         print(f"  {networks.measure(model, scenes(1000, seed=901))}", flush=True)  # unseen by any training
         print(f"  pictures like those of its training: {networks.measure(model, _draw(number, 1000, 902, 2))}")
@@ -116,7 +122,7 @@ def main(measure: bool = False, folder: Path = ASSETS) -> int:
 def save_weights(model: nn.Module, path: Path) -> None:
     """Write the model's state dict in half precision: in one step, the same bytes for the same weights."""
     state = model.state_dict().items()
-    half = {name: (tensor.half() if tensor.is_floating_point() else tensor).contiguous() for name, tensor in state}
+    half = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in state}
     buffer = io.BytesIO()  # a file's name would become part of what is saved
-    torch.save(half, buffer)
+    torch.save({name: tensor.contiguous() for name, tensor in half.items()}, buffer)
     write_whole(path, buffer.getvalue())

@@ -168,14 +168,15 @@ def hint(answer: object) -> Note:
         found = _identify(answer, "hint")
     except NoExercise as error:
         return Note("hint: no exercise found", (str(error),))
-    total = len(found.hints)
+    hints = found.all_hints
+    total = len(hints)
     record = saved.of_exercise(found.name)
     number = min(record["hints"] + 1, total)
     saved.save("exercises", found.name, record | {"hints": number})
     way_out = f"The way out: solution({found.name}, now=True)" if has_answers() else "Your instructor has the answers."
     last = f"That was the last hint. {way_out}"
     further = last if number == total else f"Run this again for the next hint, or check({found.name})."
-    return Note(f"Hint {number} of {total} for {found.name}", (found.hints[number - 1], further), symbol="→")
+    return Note(f"Hint {number} of {total} for {found.name}", (hints[number - 1], further), symbol="→")
 
 
 def solution(answer: object, now: bool = False) -> Note:

@@ -1,106 +1,89 @@
-"""What is known of an exercise before anything of it runs: its name, task, points and hints. Needs no torch.
+"""What is known of an exercise or a prediction before anything of it runs. Needs no torch.
 
-A lesson declares an exercise with `@exercise(lesson=…, points=…, hints=[…])` above its reference answer. Here that is
-read as text; `engine.Exercise` says the same, and can be run.
+A learner reads a task, its points and the first hints, a prediction's question, options and explanation: all that
+stands in the lesson's source. `make notebooks` takes from there what is sealed, one file a lesson (`sealed_path`), and
+that is what the package reads.
 """
 
-import ast
+from __future__ import annotations
+
 import dis
 import functools
 import inspect
-import re
-from dataclasses import dataclass
-from pathlib import Path
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.root import sealed_lessons, sealed_path
 
-PACKAGE = "course_utils.lessons"
-LESSONS = Path(__file__).resolve().parents[1] / "lessons"
 DOES_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 
 
 @dataclass
 class Declaration:
-    """What the declaration of an exercise says. Its name is the reference answer's name, and its key everywhere."""
+    """What a lesson says of an exercise. Its name is that of the function to write, and its key everywhere.
+
+    `task` is the skeleton in the answer cell: signatures and docstrings, with `...` for what is to be written.
+    """
 
     name: str
     lesson: int
     points: int
     hints: tuple[str, ...]
-
-    @property
-    def source(self) -> str:
-        """The reference answer's text without its decorator, as it would stand in a notebook."""
-        return _read(self.lesson)[self.name][0]
+    task: str
 
     def not_attempted(self, advice: str) -> Outcome:
         """The outcome for an answer that is not there yet."""
         return Outcome(self.name, Stage.NOT_ATTEMPTED, advice[0].upper() + advice[1:], possible=self.points)
 
 
-def read_declarations(lesson: int | None = None) -> list[Declaration]:
-    """The exercises of a lesson, or of all, in the order of their declaration. Nothing is imported.
+@dataclass(frozen=True)
+class Prediction:
+    """A question to answer before the surprising cell. `options` maps each option to what to say to who chose it.
 
-    Raises `ValueError` where a declaration is more than names and literal values.
+    `why` is what the cells showed and the reason for it, in Markdown; it stays sealed until the learner has committed.
+    `ask` is for teachers: for each wrong option a question to those who chose it.
     """
-    numbers = [int(path.stem[-2:]) for path in lesson_files()] if lesson is None else [lesson]
+
+    name: str
+    lesson: int
+    question: str
+    options: Mapping[str, str]
+    answer: str
+    why: str = ""
+    ask: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_declarations(lesson: int | None = None) -> list[Declaration]:
+    """The exercises of a lesson, or of all, in the order in which they are asked."""
     return [
-        Declaration(name, said["lesson"], said.get("points", 1), tuple(said["hints"]))
-        for number in numbers
-        for name, (_, said) in _read(number).items()
+        Declaration(name, number, said["points"], tuple(said["hints"]), said["task"])
+        for number in _numbers(lesson)
+        for name, said in _read(number)["exercises"].items()
     ]
 
 
-def lesson_files() -> list[Path]:
-    """The modules that declare exercises, in order."""
-    return sorted(LESSONS.glob("lesson_[0-9][0-9].py"))
+def read_predictions(lesson: int | None = None) -> list[Prediction]:
+    """The predictions of a lesson, or of all, in the order in which they are asked."""
+    return [
+        Prediction(name, number, **said)
+        for number in _numbers(lesson)
+        for name, said in _read(number)["predictions"].items()
+    ]
+
+
+def _numbers(lesson: int | None) -> list[int]:
+    return sealed_lessons() if lesson is None else [lesson]
 
 
 @functools.cache
-def _read(lesson: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    path = LESSONS / f"lesson_{lesson:02}.py"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    found = {}
-    for node in ast.parse(text).body:
-        if "exercise" in (declared := decorators(node)):
-            said = {each.arg: ast.literal_eval(each.value) for each in declared["exercise"].keywords}
-            found[node.name] = "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno]) + "\n", said
-    return found
-
-
-@functools.cache
-def renamed() -> dict[str, str]:
-    """What exercises and predictions are called today, by each name that `formerly` says they had."""
-    found = {}
-    for text in (path.read_text(encoding="utf-8") for path in lesson_files()):
-        for node in ast.parse(text).body if "formerly=" in text else ():
-            call = decorators(node).get("exercise") or getattr(node, "value", None)
-            for said in (each.value.value for each in getattr(call, "keywords", ()) if each.arg == "formerly"):
-                found |= dict.fromkeys(said.split(), getattr(node, "name", "") or call.args[0].value)
-    return found
-
-
-def with_new_names(code: str) -> str:
-    """A cell's code in which everything that was renamed is called what it is called today."""
-    for old, new in renamed().items():
-        code = re.sub(rf"(?<![\w.]){old}(?!\w)", new, code)
-    return code
-
-
-def decorators(node: ast.AST) -> dict[str, ast.expr]:
-    """The decorators of a definition by their last names: `@x.mistake("…")` is `mistake`."""
-    found = {}
-    for decorator in getattr(node, "decorator_list", []):
-        name = decorator.func if isinstance(decorator, ast.Call) else decorator
-        found[name.attr if isinstance(name, ast.Attribute) else getattr(name, "id", "")] = decorator
-    return found
-
-
-def without_answer(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | ast.ClassDef:
-    """Leave of a reference answer its signature and its docstring; changes `node`."""
-    node.body = [*node.body[: ast.get_docstring(node) is not None], ast.Expr(ast.Constant(...))]
-    return node
+def _read(lesson: int) -> dict[str, Any]:
+    path = sealed_path(lesson)
+    if not path.exists():
+        return {"exercises": {}, "predictions": {}}
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def is_blank(answer: object) -> bool:

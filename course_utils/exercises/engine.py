@@ -1,33 +1,28 @@
-"""Exercises and predictions as declarations.
+"""Exercises that can be run: what a lesson says of them, the cases they are tried in, and the course's own answers.
 
-An exercise is its reference answer, the cases it is tried in, other answers that are right, and the mistakes people
-make, each with the sentence that helps. `check`, hints, solutions, the grader and the engine's own tests follow.
+`check`, hints, solutions, the grader and the engine's own tests follow from these. The answers and the mistakes are
+read when they are first asked for, and never where a student's code runs.
 """
 
-import ast
 import contextlib
 import functools
 import importlib
 import inspect
 import secrets
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
-from course_utils.exercises.declaration import PACKAGE, Declaration, is_blank, lesson_files, renamed
+from course_utils.exercises.answers import Answer, Mistake, Page, read_page, run_answer, with_docstrings
+from course_utils.exercises.declaration import Declaration, Prediction, is_blank, read_declarations, read_predictions
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import Cases, Mistakes, judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds, slip_of
-from course_utils.root import CourseError, has_answers, nearest
+from course_utils.root import ANSWERS, CourseError, has_answers, nearest
 
-
-class Mistake(NamedTuple):
-    """A wrong answer seen in the wild, and the sentence that says what is wrong with it."""
-
-    message: str
-    function: Callable
+LESSONS = "course_utils.lessons"
 
 
 @dataclass(repr=False)
@@ -38,30 +33,57 @@ class Exercise(Declaration):
     answer has `limit` seconds for each case.
     """
 
-    reference: Callable
+    make_cases: CaseMaker
     limit: float = 10.0
-    make_cases: CaseMaker | None = None
-    accepted: list[Callable] = field(default_factory=list)
-    mistakes: list[Mistake] = field(default_factory=list)
-    equivalents: dict[str, str] = field(default_factory=dict)
 
-    def cases(self, make: CaseMaker) -> CaseMaker:
-        """Decorator: a generator function that gets `Numbers` and yields each `Case` as it is needed."""
-        self.make_cases = make
-        return make
+    @functools.cached_property
+    def page(self) -> Page:
+        """What is secret about it, as text. Raises `CourseError` in an edition without answers."""
+        return read_page(self.name)
 
-    def accept(self, function: Callable) -> Callable:
-        """Decorator: another right answer."""
-        self.accepted.append(function)
-        return function
+    @functools.cached_property
+    def answers(self) -> list[Answer]:
+        """The right answers; the first one is the reference."""
+        return [Answer(source, self._run(source)) for source in self.page.answers]
 
-    def mistake(self, message: str) -> Callable[[Callable], Callable]:
-        """Decorator: a wrong answer, with the sentence for whoever gives an answer that behaves like it."""
-        return lambda function: self.mistakes.append(Mistake(message, function)) or function
+    @property
+    def reference(self) -> Callable:
+        """The reference answer."""
+        return self.answers[0].function
 
-    def equivalent(self, reason: str, *edits: str) -> None:
-        """Say why answers with these edits, as `make mutants` writes them, are right as well."""
-        self.equivalents.update(dict.fromkeys(edits, reason))
+    @property
+    def accepted(self) -> list[Callable]:
+        """Other right answers."""
+        return [answer.function for answer in self.answers[1:]]
+
+    @functools.cached_property
+    def mistakes(self) -> list[Mistake]:
+        """The usual mistakes."""
+        return [Mistake(source, self._run(source), message) for message, source in self.page.mistakes]
+
+    @property
+    def source(self) -> str:
+        """The reference answer's text with its task, as it would stand in a notebook."""
+        return with_docstrings(self.page.answers[0], self.task)
+
+    @property
+    def all_hints(self) -> tuple[str, ...]:
+        """The hints of its lesson and, where the answers are, the later ones."""
+        return (*self.hints, *self.page.hints) if has_answers() else self.hints
+
+    @functools.cached_property
+    def namespace(self) -> dict[str, Any]:
+        """The names among which its answers run: those of its lesson's module, and what they share."""
+        found = dict(vars(sys.modules[self.make_cases.__module__]))
+        exec(compile(self.page.shared, self._where, "exec", dont_inherit=True), found)
+        return found
+
+    @property
+    def _where(self) -> str:
+        return str(ANSWERS / f"{self.name}.md")
+
+    def _run(self, source: str) -> Callable:
+        return run_answer(source, self.name, self.namespace, self._where)
 
     def observe(self, function: Callable, seed: int, limit: float = 0, at: int | None = None) -> list[Evidence]:
         """What `function` does in every case of `seed`, or in number `at` alone; `limit` is in seconds, for each."""
@@ -80,7 +102,7 @@ class Exercise(Declaration):
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        mistakes = [(message, functools.partial(self.observe, function, seed)) for message, function in self.mistakes]
+        mistakes = [(each.message, functools.partial(self.observe, each.function, seed)) for each in self.mistakes]
         return self.observe(self.reference, seed), mistakes
 
     def fresh_seed(self) -> int:
@@ -112,93 +134,67 @@ class Exercise(Declaration):
         return f"{self.name}: run the answer cell that defines it, then check({self.name})"
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """A question to answer before the surprising cell. `options` maps each option to what to say to who chose it.
+def exercise(make_cases: CaseMaker) -> Exercise:
+    """Decorator: the cases of the exercise that is called like the function below, which gets `Numbers` and yields
+    each `Case` as it is needed.
 
-    `why` is what the cells showed and the reason for it, in Markdown; it stays sealed until the learner has committed.
-    `ask` is for teachers: for each wrong option a question to those who chose it.
+    Raises `CourseError` where no lesson's source asks for an answer of that name.
     """
-
-    name: str
-    lesson: int
-    question: str
-    options: Mapping[str, str]
-    answer: str
-    why: str = ""
-    ask: Mapping[str, str] = field(default_factory=dict)
+    declared = _declared().get(make_cases.__name__)
+    if declared is None:
+        mend = "Write its task in an answer cell, and seal the lesson:  make notebooks"
+        raise CourseError(f"{make_cases.__name__} has cases, and no lesson in notebooks/source asks for it. {mend}")
+    _exercises[declared.name] = Exercise(**vars(declared), make_cases=make_cases)
+    return _exercises[declared.name]
 
 
-T = TypeVar("T", Exercise, Prediction)
+_exercises: dict[str, Exercise] = {}
 
 
-class _Declared(dict[str, T]):
-    """What the lessons declare, of one kind, by name."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def of_lesson(self, lesson: int | None = None) -> list[T]:
-        """Those of a lesson, or of all of them, in the order of their declaration."""
-        for path in lesson_files():
-            importlib.import_module(f"{PACKAGE}.{path.stem}")
-        found = sorted(self.values(), key=lambda each: each.lesson)  # stable: keeps the order inside a lesson
-        return [each for each in found if lesson in (None, each.lesson)]
-
-    def find(self, name: str) -> T:
-        """The one called `name`, now or formerly; `CourseError` with the nearest names if there is none."""
-        if not isinstance(name, str):
-            raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-        self.of_lesson()
-        if found := self.get(name) or self.get(renamed().get(name)):  # names of today do without the lessons' files
-            return found
-        near = f"; did you mean {' or '.join(names)}?" if (names := nearest(name, self)) else "."
-        raise CourseError(f"`{name}` is not the name of {self.kind}{near}")
+@functools.cache
+def _declared() -> dict[str, Declaration]:
+    return {each.name: each for each in read_declarations()}
 
 
-_exercises = _Declared[Exercise]("an exercise")
-_predictions = _Declared[Prediction]("a prediction")
-exercises_of, find = _exercises.of_lesson, _exercises.find
-predictions_of, find_prediction = _predictions.of_lesson, _predictions.find
+@functools.cache
+def _predictions() -> dict[str, Prediction]:
+    return {each.name: each for each in read_predictions()}
 
 
-def exercise(*, lesson: int, points: int = 1, hints: Sequence[str], formerly: str = "") -> Callable[..., Exercise]:
-    """Decorator: declare the function or class below as the reference answer of an exercise.
+def exercises_of(lesson: int | None = None) -> list[Exercise]:
+    """The exercises of a lesson, or of all of them, in the order in which they are asked.
 
-    `hints` go from a nudge to partial code. A name that another exercise has raises `CourseError`: the name is the key.
-    `formerly` are names that it had, with blanks between them: what was answered under these is an answer to it.
+    Raises `CourseError` where one has no cases.
     """
-
-    def declare(reference: Callable) -> Exercise:
-        name = reference.__name__
-        known = _exercises.get(name)
-        if known and known.reference.__module__ != reference.__module__:
-            raise CourseError(f"two exercises are called {name}: in {known.reference.__module__} and here")
-        _exercises[name] = Exercise(name, lesson, points, tuple(hints), reference)
-        return _exercises[name]
-
-    return declare
+    asked = [each for each in _declared().values() if lesson in (None, each.lesson)]
+    for each in asked:
+        if each.name not in _exercises:
+            importlib.import_module(f"{LESSONS}.lesson_{each.lesson:02d}")
+        if each.name not in _exercises:
+            raise CourseError(f"Lesson {each.lesson:02d} asks for {each.name}, which has no cases in {LESSONS}.")
+    return [_exercises[each.name] for each in asked]
 
 
-def prediction(name: str, *, options: Mapping[Any, str], answer: Any, formerly: str = "", **said: Any) -> Prediction:
-    """Declare a prediction by the parts of `Prediction`. Options and answer may be anything: they are kept as text.
-
-    `why` is dedented. `formerly`: as in `exercise`.
-    """
-    options, said["ask"] = ({str(one): text for one, text in each.items()} for each in (options, said.get("ask", {})))
-    said["why"] = textwrap.dedent(said.get("why", "")).strip()
-    asked = Prediction(name, options=options, answer=str(answer), **said)
-    known = _predictions.get(name, asked)
-    if (known.lesson, known.question) != (asked.lesson, asked.question):
-        raise CourseError(f"two predictions are called {name}: in lesson {known.lesson} and in lesson {asked.lesson}")
-    if asked.answer not in options:
-        raise CourseError(f"the answer {asked.answer!r} of prediction {name} is not one of its options")
-    _predictions[name] = asked
-    return asked
+def predictions_of(lesson: int | None = None) -> list[Prediction]:
+    """The predictions of a lesson, or of all of them, in the order in which they are asked."""
+    return [each for each in _predictions().values() if lesson in (None, each.lesson)]
 
 
-def source_of(function: Callable) -> str:
-    """The source of a function or class without decorators, unindented."""
-    text = textwrap.dedent(inspect.getsource(function))
-    return "\n".join(text.splitlines()[ast.parse(text).body[0].lineno - 1 :]) + "\n"
+def find(name: str) -> Exercise:
+    """The exercise called `name`; `CourseError` with the nearest names if there is none."""
+    declared = _find(name, _declared(), "an exercise")
+    return next(each for each in exercises_of(declared.lesson) if each.name == name)
+
+
+def find_prediction(name: str) -> Prediction:
+    """The prediction called `name`; `CourseError` with the nearest names if there is none."""
+    return _find(name, _predictions(), "a prediction")
+
+
+def _find(name: str, known: dict[str, Any], kind: str) -> Any:
+    if not isinstance(name, str):
+        raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
+    if name in known:
+        return known[name]
+    near = f"; did you mean {' or '.join(names)}?" if (names := nearest(name, known)) else "."
+    raise CourseError(f"`{name}` is not the name of {kind}{near}")

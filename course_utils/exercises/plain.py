@@ -18,6 +18,7 @@ MAX_ITEMS = 1_000
 MAX_DEPTH = 8
 MAX_TEXT = 2_000
 MAX_SHOWN = 12  # numbers of a tensor, items of a list
+MAX_SHOWN_DEPTH = 3  # of lists in lists
 GENERATORS = ("generator", "coroutine", "async_generator")
 LISTS = {"deque", "dict_keys", "dict_values"}  # count as lists
 
@@ -131,6 +132,11 @@ def number_text(number: float | int | str | bool, decimal_point: bool = True) ->
 
 def show(value: Plain) -> str:
     """Write plain data the way a learner reads it: `[1., 2.]`, `3`, `(1, 'a')`; at most 12 numbers or items."""
+    text = _show(value)
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}…"
+
+
+def _show(value: Plain, depth: int = 0) -> str:
     kind = value["type"]
     if kind == "tensor":
         return _show_tensor(value)
@@ -138,17 +144,17 @@ def show(value: Plain) -> str:
         return number_text(value["value"])
     if kind in {"int", "bool", "None", "str"}:
         return repr(value.get("value"))
-    if "items" not in value:
+    if "items" not in value or depth > MAX_SHOWN_DEPTH:
         return name_type(value)
-    return _show_items(value)
+    return _show_items(value, depth)
 
 
-def _show_items(value: Plain) -> str:
+def _show_items(value: Plain, depth: int) -> str:
     shown = value["items"][:MAX_SHOWN]
     if value["type"] == "dict":
-        items = [f"{show(key)}: {show(item)}" for key, item in shown]
+        items = [f"{_show(key, depth + 1)}: {_show(item, depth + 1)}" for key, item in shown]
     else:
-        items = [show(item) for item in shown]
+        items = [_show(item, depth + 1) for item in shown]
     if len(value["items"]) > MAX_SHOWN:
         items.append("…")
     text = ", ".join(items)
@@ -160,6 +166,8 @@ def _show_items(value: Plain) -> str:
 
 
 def _show_tensor(value: Plain) -> str:
+    if not value["values"] and max(value["shape"], default=0) > MAX_SHOWN:  # a row without a number is one all the same
+        return name_type(value)
     has_points = value["dtype"].startswith(("float", "bfloat", "complex"))
     texts = [number_text(number, has_points) for number in value["values"]]
     if len(texts) > MAX_SHOWN:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from course_utils.exercises import saved_progress
-from course_utils.exercises.engine import Prediction, find_prediction
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import find_prediction
 from course_utils.exercises.session import joined_class, session
 from course_utils.root import CourseError
 from course_utils.show import Note, code_spans, make_panel, page_templates, render_markdown

@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from course_utils.exercises.declaration import renamed
 from course_utils.root import write_whole
 
 MARKER = ".course-work"
@@ -54,8 +53,7 @@ def load() -> dict[str, dict[str, Any]]:
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text(encoding="utf-8"))
     parts = found if isinstance(found, dict) else {}
-    read = {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
-    return {name: {renamed().get(old, old): done for old, done in part.items()} for name, part in read.items()}
+    return {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
 
 
 def save(section: str, name: str, value: Any) -> None:

@@ -15,11 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
-from course_utils.explorers.own_picture import Chosen, OwnPicture, Photo, load_real
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider, name_place
-from course_utils.hooks.record import record
+from course_utils.explorers.own_picture import Chosen, OwnPicture, Subject, load_real, read_scene
+from course_utils.explorers.panel import Explorer, View, begin, make_choice, make_slider, name_place
+from course_utils.hooks.record import Recording, record
 from course_utils.root import CourseError
-from course_utils.scenes.scene import KINDS, Scene, scene
+from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision import pictures, real
 from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.scores import share_on
@@ -59,25 +59,32 @@ class PictureMaps:
 def load_network(network: str) -> Classifier:
     """Load one of `NETWORKS`, once. Raises `CourseError` for weights that cannot be read."""
     if network == EDGES:
-        transform, words = load_classifier("picture_net").transform, "Its four kernels were made by hand."
-        return Classifier(EDGES, make_edge_net(), transform, ("right", "left", "down", "up"), True, True, words)
+        transform, note = load_classifier("picture_net").transform, "Its four kernels were made by hand."
+        directions = ("right", "left", "down", "up")
+        return Classifier(EDGES, make_edge_net(), transform, directions, pretrained=True, several=True, note=note)
     return load_real() if network == real.REAL else load_classifier(network)
 
 
 @functools.lru_cache(maxsize=8)
-def find_maps(network: str, picture: int | Scene | Photo) -> PictureMaps:
-    """Run a picture, or a numbered one, through one of `NETWORKS`, and keep the maps of convolutions, ReLUs and pools.
+def find_maps(network: str, picture: Subject) -> PictureMaps:
+    """Run a picture through one of `NETWORKS`, and keep the maps of convolutions, ReLUs and pools.
 
     Of the real network: `real.LAYERS`. A layer that runs twice has a number in its name. The last few are kept. Raises
     as `load_network`.
     """
-    picture = numbered_scene(picture) if isinstance(picture, int) else picture
-    found, known = load_network(network), isinstance(picture, Scene)
+    found = load_network(network)
     x = found.transform(picture.image)
     types = {type(module) for module in found.model.modules()}
     shown = real.LAYERS if network == real.REAL else [each for each in SHOWN_LAYERS if each in types]
     with torch.no_grad(), record(found.model, *shown) as seen:
         found.model(x[None])
+    masks = {}
+    for kind, mask in picture.masks.items():
+        masks[kind] = pictures.undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5
+    return PictureMaps(network, picture.title, pictures.undo_colours(found, x), masks, _name_maps(seen))
+
+
+def _name_maps(seen: Recording) -> dict[str, Tensor]:
     layers, runs = {}, Counter()
     for call in seen.calls:
         runs[call.layer] += 1
@@ -85,17 +92,14 @@ def find_maps(network: str, picture: int | Scene | Photo) -> PictureMaps:
             name = call.layer if len(seen[call.layer].calls) == 1 else f"{call.layer} (run {runs[call.layer]})"
             # 0 is what rounding left of a sum that is 0: stretched to full light, it would look like a response.
             layers[name] = torch.where(call.output[0].abs() > NOISE, call.output[0], 0)
-    masks = {}
-    for kind, mask in zip(picture.labels, picture.masks.float(), strict=True) if known else ():
-        masks[kind] = pictures.undo_colours(found, found.transform(mask.expand(3, -1, -1)))[0] > 0.5
-    title = str(picture) if known else picture.title
-    return PictureMaps(network, title, pictures.undo_colours(found, x), masks, layers)
+    return layers
 
 
-def numbered_scene(number: int) -> Scene:
-    """Draw picture `number`, from 0 to `PICTURES` - 1: two things, in every combination."""
+@functools.lru_cache(maxsize=8)
+def find_numbered(number: int) -> Subject:
+    """Draw picture `number`, from 0 to `PICTURES` - 1, once for the last few: two things, in every combination."""
     first, further = number % len(KINDS), 1 + number // len(KINDS) % (len(KINDS) - 1)
-    return scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number)
+    return read_scene(scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number))
 
 
 def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
@@ -106,7 +110,7 @@ def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
     strongest, one = pictures.find_strongest(maps.layers[layer]), maps.layers[layer][channel]
     place = f"greatest {name_place(one)}" if one.any() else "0 everywhere"
     alt = (
-        f"{maps.title[0].upper()}{maps.title[1:]}; the map of channel {channel} of layer {layer}, {place}; the picture "
+        f"{begin(maps.title)}; the map of channel {channel} of layer {layer}, {place}; the picture "
         f"lit by it. Below, the maps of the strongest channels: {', '.join(map(str, strongest))}."
     )
     image = pictures.resize_maps(maps.image, (PANEL, PANEL))
@@ -180,13 +184,17 @@ class FeatureMaps(Explorer):
             **{name: widgets.HTML() for name in ("layer", "channel")},  # `fit` puts sliders there
             **{name: widgets.Button(layout=layout) for name in _BUTTONS},
         }
-        self._network, self._course, self._first = "", "picture_net", (layer, channel)
+        self._network, self._course = "", "picture_net"
+        self._first = (layer, channel)  # what to open at, once
         words = make_label("The channels that respond most to this picture, strongest first (press to see one):")
         rows = ["network", ("number", "own"), own.pad, ("layer", "channel"), "picture", words, _BUTTONS, "sentence"]
         super().__init__(controls, rows)
 
-    def look(self, network: str, number: int, own: Photo | None, layer: str, channel: int) -> View:
-        return draw_channel(find_maps(network, own or number), layer, channel)
+    def look(self, network: str, layer: str, channel: int, **_: object) -> View:
+        return draw_channel(find_maps(network, self._find_picture()), layer, channel)
+
+    def _find_picture(self) -> Subject:
+        return self.controls["own"].value or find_numbered(self.controls["number"].value)
 
     def fit(self, name: str) -> None:
         """Another network has its own layers, another layer its own channels; another picture keeps both.
@@ -194,33 +202,38 @@ class FeatureMaps(Explorer):
         The course's networks get the course's pictures, the real one gets photographs.
         """
         network, own = self.controls["network"], self.controls["own"]
-        name = name or ("network" if own.value is None else "own")
-        if name == "network" and own.value is None and network.value == real.REAL:
-            own.choice.value = next(iter(real.PHOTOGRAPHS))
-        elif name == "network" and network.value not in FOR_PHOTOS:
-            own.choice.value = ""
-        elif name == "own" and (network.value not in FOR_PHOTOS or own.value is None):
-            network.value = real.REAL if own.value else self._course
+        self._keep_apart(name or ("network" if own.value is None else "own"))
         if network.value not in FOR_PHOTOS:
             self._course = network.value  # the one that the course's pictures go back to
         self.controls["number"].layout.display = None if own.value is None else "none"
         if name in _BUTTONS:
             self.controls["channel"].value = int(self.controls[name].description)
         elif network.value != self._network or name == "layer":
-            self._choose(network, own.value or self.controls["number"].value)
+            self._choose_channel(network)
 
-    def _choose(self, network: widgets.Widget, picture: int | Photo) -> None:
+    def _keep_apart(self, used: str) -> None:
+        network, own = self.controls["network"], self.controls["own"]
+        if used == "own" and (own.value is None or network.value not in FOR_PHOTOS):
+            network.value = self._course if own.value is None else real.REAL
+        elif used == "network" and network.value not in FOR_PHOTOS:
+            own.choice.value = ""
+        elif used == "network" and network.value == real.REAL and own.value is None:
+            own.choice.value = next(iter(real.PHOTOGRAPHS))
+
+    def _choose_channel(self, network: widgets.Widget) -> None:
         (layer, channel), self._first = self._first, ("", None)
         try:
-            layers = find_maps(network.value, picture).layers
+            layers = find_maps(network.value, self._find_picture()).layers
         except CourseError:
             network.value = self._network or network.value
             raise
         if network.value != self._network:
-            self._network, layer = network.value, layer or [*layers][-1]
-            self.put("layer", make_choice(widgets.SelectionSlider, "Layer", [*layers], layer, width=400))
+            self._network = network.value
+            layer = layer or list(layers)[-1]
+            self.put("layer", make_choice(widgets.SelectionSlider, "Layer", list(layers), layer, width=400))
         maps = layers[self.controls["layer"].value]
-        channel = pictures.find_strongest(maps)[0] if channel is None else channel
+        if channel is None:
+            channel = pictures.find_strongest(maps)[0]
         self.put("channel", make_slider("Channel", 0, len(maps) - 1, channel, width=350))
 
     def show(self, view: View) -> None:

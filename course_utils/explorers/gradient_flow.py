@@ -4,6 +4,7 @@ import textwrap
 from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import mean
 
 import ipywidgets as widgets
@@ -58,14 +59,16 @@ class Backward:
         _, _, value, gradient, plain, grad = self.row(name, self.past.get(name))
         was = f" ({plain} without hooks)" if gradient != plain else ""
         hooks = f"; hooks: {', '.join(actions)}" if (actions := self.hooks_of(name)) else ""
-        return f"{heading}{', ' * bool(kind)}{kind}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
+        title = f"{heading}, {kind}" if kind else heading
+        return f"{title}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
 
     def row(self, name: str, done: Step | None) -> tuple[str, ...]:
         """What stands under `TABLE_HEADER` for a tensor, as text, before its gradient arrives or when it is `done`."""
-        value, gradients = self.graph.nodes[name], [NOTHING_YET if name in self.steps else NO_GRADIENT] * 2
+        value = self.graph.nodes[name]
+        gradient = plain = NOTHING_YET if name in self.steps else NO_GRADIENT
         if done:
-            gradients = [format_tensor(done.passed_on), format_tensor(self.plain[name].passed_on)]
-        return name, value.kind, format_tensor(value.tensor), *gradients, format_tensor(done and done.grad)
+            gradient, plain = format_tensor(done.passed_on), format_tensor(self.plain[name].passed_on)
+        return name, value.kind, format_tensor(value.tensor), gradient, plain, format_tensor(done and done.grad)
 
 
 def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
@@ -94,11 +97,13 @@ def tell(backward: Backward) -> str:
 
 
 def _tell_step(backward: Backward, step: Step) -> list[str]:
-    name, arrived, retained = step.node, format_tensor(step.arrived), (step.node, graphs.RETAIN) in backward.hooks
+    name, arrived = step.node, format_tensor(step.arrived)
+    retained = (name, graphs.RETAIN) in backward.hooks
     if not step.parts:
         words = f"backward begins at {name}, with the gradient {arrived}."
     elif len(step.parts) == 1:
-        words = f"the gradient {arrived} flows from {step.parts[0][0]} back to {name}."
+        ((sender, _),) = step.parts
+        words = f"the gradient {arrived} flows from {sender} back to {name}."
     else:
         summands = _and([f"{format_tensor(grad)} from {sender}" for sender, grad in step.parts])
         words = f"{summands} add up to {arrived}, the gradient of {name}."
@@ -111,7 +116,8 @@ def _tell_step(backward: Backward, step: Step) -> list[str]:
         sentences.append(f"{who} {does}.")
     if backward.graph.nodes[name].kind == "leaf":
         sentences.append(f"{name} is a leaf: {name}.grad is now {_show_grad(backward, name)}.")
-        sentences += ["retain_grad changes nothing on a leaf."] if retained else []
+        if retained:
+            sentences.append("retain_grad changes nothing on a leaf.")
     elif retained:
         when = ", the gradient after all hooks" if step.calls else ""
         sentences.append(f"retain_grad keeps it: {name}.grad is {format_tensor(step.grad)}{when}.")
@@ -161,14 +167,18 @@ def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text i
     heading, kind = _head_card(backward, name)
     body = LABELS + CHARACTER * max(len(line) for part in (*lines.values(), [NOTHING_YET]) for line in part)
     width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body) + 2 * PADDING
-    out = sum(map(_mark_width, backward.hooks_of(name))) or (name == backward.graph.result)
-    return _Box(lines, width, HEADER + sum(map(len, lines.values())) * LINE + 8, out and HEAD + 6 + out)
+    height = HEADER + sum(map(len, lines.values())) * LINE + 8
+    marks = sum(map(_mark_width, backward.hooks_of(name)))
+    has_arrow = marks or name == backward.graph.result
+    return _Box(lines, width, height, HEAD + 6 + (marks or 1) if has_arrow else 0)
 
 
 def _head_card(backward: Backward, name: str) -> tuple[str, str]:
-    value, words = backward.graph.nodes[name], graphs.RETAIN * ((name, graphs.RETAIN) in backward.hooks)
-    kind = ", ".join(filter(None, (value.kind.replace("result", ""), words)))
-    return f"{value.name} = {value.formula}" if value.formula else value.name, kind
+    value = backward.graph.nodes[name]
+    kinds = [] if value.kind == "result" else [value.kind]
+    if (name, graphs.RETAIN) in backward.hooks:
+        kinds.append(graphs.RETAIN)
+    return f"{value.name} = {value.formula}" if value.formula else value.name, ", ".join(kinds)
 
 
 def _break_lines(row: tuple[str, ...]) -> dict[str, list[str]]:
@@ -246,29 +256,46 @@ def _carries(backward: Backward, source: str, target: str) -> int:
 
 
 def _draw_edge(backward: Backward, edge: tuple[str, str], chains: Chains) -> str:
-    """Draw curves between columns, straight through them; the edges into one card arrive one below the other."""
-    (source, target), chain, carries = edge, chains[edge], _carries(backward, *edge)
-    arriving = sorted((boxes[-2].middle, other) for other, boxes in chains.items() if target and other[1] == target)
-    port = 28 * ([other for _, other in arriving].index(edge) - (len(arriving) - 1) / 2) if target else 0
-    begin, x, y = chain[0].x + chain[0].width, chain[0].out, chain[0].middle
-    gaps = (f" H{px(left)} M{px(left + width)} {px(y)}" for left, width, _ in _place_hooks(backward, source, chain[0]))
-    path = f"M{px(begin)} {px(y)}{''.join(gaps)} H{px(x)}"
-    for box in chain[1:]:
-        half, end = (x + box.x) / 2, box.middle + (port if box is chain[-1] else 0)
-        path += f" C{px(half)} {px(y)} {px(half)} {px(end)} {px(box.x)} {px(end)}"
-        path += "" if box is chain[-1] else f" H{px(box.out)}"
-        x, y = box.out, end
+    source, target = edge
+    chain, carries = chains[edge], _carries(backward, source, target)
+    heights = [box.middle for box in chain]
+    heights[-1] += _find_port(edge, chains)
+    path = _trace_edge(backward, source, chain, heights)
     if not carries:
         dashes = "" if backward.graph.nodes[source].tensor.requires_grad else ' stroke-dasharray="4 4"'
         line = f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.4"{dashes} opacity="{FAINT}"/>'
-        return line + (_draw_head(chain[-1].x - 1, y, 1, "currentColor", 5, FAINT) if target else "")
+        return line + (_draw_head(chain[-1].x - 1, heights[-1], 1, "currentColor", 5, FAINT) if target else "")
     line = f'<path d="{path}" fill="none" stroke="{ORANGE}" stroke-width="{3 if carries == 2 else 1.6}"/>'
-    line += _draw_head(begin + 1, chain[0].middle, -1, ORANGE, 7 if carries == 2 else 5)
+    line += _draw_head(chain[0].x + chain[0].width + 1, heights[0], -1, ORANGE, 7 if carries == 2 else 5)
     sent = " + ".join(format_tensor(grad) for sender, grad in backward.past[source].parts if sender == target)
     if carries == 2 and 1 <= len(sent) <= 4:
-        rising = chain[-2].middle < y  # seen from here: the label goes where the line does not
-        line += draw_text(chain[-1].x - 7, y + (16 if rising else -7), sent, family=MONO, anchor="end", weight=700)
+        side = 16 if heights[-2] < heights[-1] else -7  # the label goes where the line, seen from here, does not
+        line += draw_text(chain[-1].x - 7, heights[-1] + side, sent, family=MONO, anchor="end", weight=700)
     return line
+
+
+def _find_port(edge: tuple[str, str], chains: Chains) -> float:
+    """How far below the middle of its card an edge arrives: the edges into one card do so one below the other."""
+    _, target = edge
+    if not target:
+        return 0
+    arriving = [other for other in chains if other[1] == target]
+    arriving.sort(key=lambda other: (chains[other][-2].middle, other))
+    return 28 * (arriving.index(edge) - (len(arriving) - 1) / 2)
+
+
+def _trace_edge(backward: Backward, source: str, chain: list[_Box], heights: list[float]) -> str:
+    """The path of an edge: curves between columns, straight through them, with a gap for each hook."""
+    path = f"M{px(chain[0].x + chain[0].width)} {px(heights[0])}"
+    for left, width, _ in _place_hooks(backward, source, chain[0]):
+        path += f" H{px(left)} M{px(left + width)} {px(heights[0])}"
+    path += f" H{px(chain[0].out)}"
+    for (before, y), (box, end) in pairwise(zip(chain, heights, strict=True)):
+        half = (before.out + box.x) / 2
+        path += f" C{px(half)} {px(y)} {px(half)} {px(end)} {px(box.x)} {px(end)}"
+        if box is not chain[-1]:
+            path += f" H{px(box.out)}"
+    return path
 
 
 def _place_hooks(backward: Backward, name: str, card: _Box) -> Iterator[tuple[float, float, str]]:
@@ -350,6 +377,7 @@ class GradientFlow(Explorer):
         choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
         self._graph = graphs.parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in graphs.read_hooks(self._graph, hooks)]
+        self._expected: tuple[str, torch.Tensor] | None = None  # a tensor's name, and its gradient
         last = Backward(self._graph).last_step
         text = graph.replace("; ", "\n") if own else OWN_TEXT
         does = {each.code if name in each.code else f"{name}: {each.code}": name for name, each in ACTIONS.items()}
@@ -371,7 +399,7 @@ class GradientFlow(Explorer):
             "table": widgets.HTML(),
         }
         beside = widgets.VBox([widgets.HTML(markup.fill("help")), controls["draw"]], layout=wide)
-        self._own = widgets.HBox([controls["lines"], beside], layout=WRAPPED)
+        self._own = widgets.HBox([controls["lines"], beside], layout={**WRAPPED, "display": None if own else "none"})
         self._chips = widgets.HBox([controls["hooks"]], layout=WRAPPED)
         rows = ("graph", "step"), self._own, ("node", "action", "add", "clear"), self._chips
         below = ("at", "guess", "commit", "play"), "picture", "sentence", "problem", "numbers", "table"
@@ -387,32 +415,61 @@ class GradientFlow(Explorer):
         self.watch("switch", switch)
         return switch
 
-    def fit(self, name: str) -> None:
-        """Fit the hooks, the steps and the lists to the graph."""
+    def use_graph(self) -> None:
+        """Read the graph anew: the hooks stay where it is the learner's own and still has their tensors."""
         own = self.controls["graph"].value == OWN
-        name = "commit" if name == "guess" else name
         self._own.layout.display = None if own else "none"  # also when the lines cannot be read
-        if name in ("graph", "lines", "draw"):
-            self._graph = graphs.parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
-            self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
-            self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
-        if name in ("", "graph", "lines", "draw"):
-            self.controls["node"].options = {self._graph.name_with_senders(name): name for name in self._graph.hookable}
-            self.controls["at"].options = self._graph.hookable
-            for part in ("node", "at"):
-                self.controls[part].value = self._graph.hookable[0]
-        if name == "add":
-            self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
-        if name == "clear":
-            self._switches = []
-        if name not in ("at", "numbers", "play", "step"):
-            self._expected, self.controls["play"].playing = None, False
-        if name == "commit":
-            self._commit()
-        if name in ("add", "clear", "commit"):
-            self.controls["step"].value = 0  # nothing is told before it is asked for
-        if name == "play":
-            self.controls["step"].value = self.controls["play"].value
+        self._graph = graphs.parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
+        self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
+        self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
+        self._list_tensors()
+        self._forget()
+
+    use_lines = use_draw = use_graph
+
+    def _list_tensors(self) -> None:
+        names = self._graph.hookable
+        self.controls["node"].options = {self._graph.name_with_senders(name): name for name in names}
+        self.controls["at"].options = names
+        self.controls["node"].value = self.controls["at"].value = names[0]
+
+    def _forget(self) -> None:
+        self._expected = None  # it was the answer to another question
+        self.controls["play"].playing = False
+
+    use_node = use_action = use_switch = _forget
+
+    def use_add(self) -> None:
+        self._forget()
+        self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
+        self.controls["step"].value = 0  # nothing is told before it is asked for
+
+    def use_clear(self) -> None:
+        self._forget()
+        self._switches = []
+        self.controls["step"].value = 0
+
+    def use_commit(self) -> None:
+        """Fix what is expected, and let backward run until it is there."""
+        self._forget()
+        node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
+        try:
+            self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
+        except (ValueError, SyntaxError, TypeError, RuntimeError):
+            raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
+        steps = [*Backward(self._graph, self._hooks).steps]
+        play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
+        play.playing = True
+        self.controls["step"].value = 0
+
+    use_guess = use_commit
+
+    def use_play(self) -> None:
+        self.controls["step"].value = self.controls["play"].value
+
+    def fit(self, name: str) -> None:
+        if not name:
+            self._list_tensors()
         for switch in self._switches:
             node, action = switch.hook
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"
@@ -422,16 +479,6 @@ class GradientFlow(Explorer):
             switch.close()
         self._chips.children = [self.controls["hooks"], *self._switches]
         self.controls["clear"].disabled = not self._switches
-
-    def _commit(self) -> None:
-        node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
-        try:
-            self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
-        except (ValueError, SyntaxError, TypeError, RuntimeError):
-            raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
-        steps = [*Backward(self._graph, self._hooks).steps]
-        play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
-        play.playing = True
 
     def _compare(self, stopped: Backward) -> str:
         if not self._expected:

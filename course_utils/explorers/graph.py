@@ -58,7 +58,9 @@ class Value:
     @property
     def kind(self) -> str:
         """What it is for autograd: "leaf", "result" or "no gradient"."""
-        return "no gradient" if not self.tensor.requires_grad else "leaf" if self.tensor.is_leaf else "result"
+        if not self.tensor.requires_grad:
+            return "no gradient"
+        return "leaf" if self.tensor.is_leaf else "result"
 
 
 def _compute(function: Callable[..., Tensor], template: str, *operands: object, **options: object) -> Value:
@@ -210,11 +212,12 @@ def read_hooks(graph: Graph, hooks: TensorHooks = ()) -> tuple[tuple[str, str], 
     hooks: such pairs, or a mapping from a tensor to one action or a list of actions; actions are keys of `ACTIONS`.
     Raises `CourseError` for an unknown action, and for a tensor that does not exist or requires no gradient.
     """
-    pairs = hooks.items() if isinstance(hooks, Mapping) else hooks
-    chosen = [(node, each) for node, action in pairs for each in ([action] if isinstance(action, str) else action)]
-    for node, action in chosen:
-        require("Tensors with a gradient", node, graph.hookable)
-        require("Hooks", action, ACTIONS)
+    chosen = []
+    for node, actions in hooks.items() if isinstance(hooks, Mapping) else hooks:
+        for action in [actions] if isinstance(actions, str) else actions:
+            require("Tensors with a gradient", node, graph.hookable)
+            require("Hooks", action, ACTIONS)
+            chosen.append((node, action))
     return tuple(chosen)
 
 

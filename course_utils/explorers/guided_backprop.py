@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import ipywidgets as widgets
 import torch
@@ -10,9 +11,8 @@ from torch import Tensor
 
 from course_utils.explorers import own_picture
 from course_utils.explorers.grad_cam import LAYERS, find_run, find_scene
-from course_utils.explorers.own_picture import Chosen, Photo, PhotoExplorer
-from course_utils.explorers.panel import View, make_choice, name_place
-from course_utils.scenes.scene import Scene
+from course_utils.explorers.own_picture import Chosen, PhotoExplorer, Subject
+from course_utils.explorers.panel import View, begin, make_choice, name_place
 from course_utils.vision import real
 from course_utils.vision.pictures import grid, outline, show_fixed
 from course_utils.vision.saliency import ReluRule, standardise, upsample
@@ -58,75 +58,84 @@ NORMALISATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 @functools.lru_cache(maxsize=64)
-def find_unit(picture: Scene | Photo, kind: str, layer: str) -> tuple[int, int, int]:
+def find_unit(network: str, picture: Subject, kind: str, layer: str) -> tuple[int, int, int]:
     """Return (channel, row, column) of the unit of `layer` that counts most for a class.
 
     That is the largest product of the unit's output and the logit's gradient at it. At 6 and above, a ReLU6 of the real
     network lets no gradient pass: such units are left out.
     """
-    (run, maps), target = find_run("honest", picture, kind)
-    counts = (maps[layer].detach() * run.part(layer, maps[layer]).gradient(target))[0]
-    if isinstance(picture, Photo):
-        counts *= maps[layer][0] < 6
+    run, maps, target = find_run(network, picture, kind)
+    output = maps[layer]
+    counts = (output.detach() * run.part(layer, output).gradient(target))[0]
+    if network == real.REAL:
+        counts *= output[0] < 6
     return tuple(place.item() for place in torch.unravel_index(counts.argmax(), counts.shape))
 
 
 @functools.lru_cache(maxsize=128)
-def find_gradient(picture: Scene | Photo, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
+def find_gradient(network: str, picture: Subject, kind: str, start: str, rule: str) -> tuple[Tensor, str]:
     """The gradient (3, H, W) at a picture, and where it started, in words."""
-    ((run, maps), target), words = find_run("honest", picture, kind), f"from the class {kind}"
+    run, maps, target = find_run(network, picture, kind)
+    words = f"from the class {kind}"
     if start != CLASS:
-        channel, row, column = find_unit(picture, kind, start)
+        channel, row, column = find_unit(network, picture, kind, start)
         words = f"from channel {channel} of {start}, row {row}, column {column}, which counts most for the {kind}"
         run, target = run.part(end=maps[start]), lambda maps: maps[:, channel, row, column]
-    elif not isinstance(picture, Photo):
+    elif network != real.REAL:
         words += f" (probability {run.logits[0, target].sigmoid().item():.2f})"
     return run.gradient(target, relu_rule=RULES[rule])[0], words
 
 
-def draw_guided(picture: int | Photo, kind: str, start: str, rule: str, normalisation: str) -> View:
-    """Return what the explorer shows for the choices of a `GuidedBackprop`: the picture, and beside it the gradient."""
-    own = isinstance(picture, Photo)
-    shown = picture if own else find_scene(GUIDED_PICTURES[picture - 1])
-    gradient, words = find_gradient(shown, kind, start, rule)
-    title = picture.title if own else str(shown)
-    framed, label = None, "the picture" if own else f"the picture; there is no {kind} in it"
+def draw_guided(number: int, kind: str, start: str, rule: str, normalisation: str) -> View:
+    """Return what a `GuidedBackprop` shows of picture `number`: the picture, and beside it the gradient."""
+    return _draw("honest", find_scene(GUIDED_PICTURES[number - 1]), kind, start, rule, normalisation)
+
+
+def draw_guided_photo(photo: Subject, words: str, start: str, rule: str, normalisation: str) -> View:
+    """Return what a `GuidedBackprop` shows of a photograph: the same, and what the real network says about it."""
+    view = _draw(real.REAL, photo, words, start, rule, normalisation)
+    return replace(view, sentence=f"{own_picture.tell_likeliest(photo)} {view.sentence}")
+
+
+def _draw(network: str, picture: Subject, kind: str, start: str, rule: str, normalisation: str) -> View:
+    gradient, words = find_gradient(network, picture, kind, start, rule)
+    place = f"strongest {name_place(gradient.abs().sum(0))}" if gradient.any() else "0 everywhere"
+    alt = f"{begin(picture.title)}; beside it, the {rule} map for the {kind}, from {start}, is {place}."
+    framed = picture.masks.get(kind)
     if start != CLASS:
         framed, label = _seen_by(gradient), "the picture; framed: what the unit sees"
-    elif not own and kind in shown.labels:
-        framed, label = shown.masks[shown.labels.index(kind)], f"the picture; outlined: the {kind}"
-    place = f"strongest {name_place(gradient.abs().sum(0))}" if gradient.any() else "0 everywhere"
-    seen = f" The frame holds {framed.float().mean():.0%} of the picture." if start != CLASS else ""
-    alt = f"{title[0].upper()}{title[1:]}; beside it, the {rule} map for the {kind}, from {start}, is {place}.{seen}"
-    drawn = NORMALISATIONS[normalisation](gradient)
-    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (shown.image, drawn))
+        alt += f" The frame holds {framed.float().mean():.0%} of the picture."
+    elif framed is not None:
+        label = f"the picture; outlined: the {kind}"
+    else:
+        label = f"the picture; there is no {kind} in it" if picture.masks else "the picture"
+    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (picture.image, NORMALISATIONS[normalisation](gradient)))
     if framed is not None:
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
-    sentence = f"{rule.capitalize()} {words}{_tell(shown, gradient)}"
-    return View(sheet, f"{own_picture.tell_likeliest(picture)} {sentence}" if own else sentence, alt)
+    return View(sheet, f"{rule.capitalize()} {words}{_tell(picture, gradient)}", alt)
 
 
-def _tell(shown: Scene | Photo, gradient: Tensor) -> str:
+def _tell(picture: Subject, gradient: Tensor) -> str:
     strength = gradient.abs().sum(0)
     total = strength.sum()
     if not total > 0:
         return ": the gradient is 0 everywhere."
-    extremes = f"{gradient.min().item():.2g} to {gradient.max().item():.2g}"
-    if isinstance(shown, Photo):
-        return f". The values go from {extremes}."
+    extremes = f"The values go from {gradient.min().item():.2g} to {gradient.max().item():.2g}."
     shares = ", ".join(
-        f"{(strength[mask].sum() / total).item():.0%} on the {label} ({mask.float().mean().item():.0%} of the area)"
-        for label, mask in zip(shown.labels, shown.masks, strict=True)
+        f"{(strength[mask].sum() / total).item():.0%} on the {name} ({mask.float().mean().item():.0%} of the area)"
+        for name, mask in picture.masks.items()
     )
-    return f". Of the map's strength, {shares}. The values go from {extremes}."
+    return f". Of the map's strength, {shares}. {extremes}" if shares else f". {extremes}"
 
 
 def _seen_by(gradient: Tensor) -> Tensor:
     """(H, W) bool: the smallest box around all that is not 0."""
-    strong = gradient.abs().sum(0) > 0
-    spans = [(line.cumsum(0) > 0) & (line.flip(0).cumsum(0).flip(0) > 0) for line in (strong.any(1), strong.any(0))]
-    return spans[0][:, None] & spans[1]
+    rows, columns = (gradient.abs().sum(0) > 0).nonzero().T
+    box = torch.zeros(gradient.shape[1:], dtype=torch.bool)
+    if len(rows):
+        box[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1] = True
+    return box
 
 
 class GuidedBackprop(PhotoExplorer):
@@ -140,14 +149,14 @@ class GuidedBackprop(PhotoExplorer):
         has the mean 0.5.
     """
 
-    draw = staticmethod(draw_guided)
+    draw, draw_photo = staticmethod(draw_guided), staticmethod(draw_guided_photo)
     count, place, layers = len(GUIDED_PICTURES), ("start", "Start at"), STARTS
     rows = ("number", "own"), "start", ("kind", "other"), "rule", "normalisation"
 
     def __init__(
         self, picture: Chosen = 1, kind: str = "cat", *, start: str = "", rule: str = "guided", normalisation: str = ""
     ) -> None:
-        scales, scale = [*NORMALISATIONS], normalisation or next(iter(NORMALISATIONS))
+        scale = normalisation or next(iter(NORMALISATIONS))
         rules = make_choice(widgets.ToggleButtons, "Rule", [*RULES], rule, width=100)
-        scales = make_choice(widgets.ToggleButtons, "Shown as", scales, scale, width=150)
+        scales = make_choice(widgets.ToggleButtons, "Shown as", [*NORMALISATIONS], scale, width=150)
         super().__init__(picture, kind, start, rule=rules, normalisation=scales)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.explorers import markup
-from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
+from course_utils.explorers.panel import WRAPPED, Explorer, View, begin, make_choice, make_slider
 from course_utils.hooks.call import HOOK_KINDS, Hooks, Moment, life_of_a_call, read_parts
 from course_utils.root import CourseError
 from course_utils.vision.toys import RELUS, SmallNet
@@ -51,22 +51,24 @@ def tell_moment(moments: Sequence[Moment], place: int, stops: Sequence[int]) -> 
     else:
         words = moment.sentence.split(". ")[0] if moment.what == "raises" else moment.sentence
         if words.startswith((MODEL, GLOBAL)):  # a layer's name keeps its small letter
-            words = words[0].upper() + words[1:]
+            words = begin(words)
     value = f" {_show_value(moment)}." if moment.what in ("part", "gradient") and _show_value(moment) else ""
     step = f"Step {stops.index(place) + 1} of {len(stops)}"
     return f"{step}. {words.rstrip('.')}.{value} Hooks fired so far: {len(moment.fired)}."
 
 
 def _title(moment: Moment) -> str:
-    where, part = moment.module or MODEL, moment.part
+    where = moment.module or MODEL
+    if moment.what == "part" and moment.part:
+        return f"The call of {where}: {moment.part.name}" + ("" if moment.taken else ", skipped")
     titles = {
         "hook": f"A hook fires: {_name_hook(moment)}",
         "gradient": f"Backward: the gradient of the output of {where} is there",
         "raises": "The exception leaves the call",
         "warning": "PyTorch warns",
-        "part": f"The call of {where}: {part.name}{'' if moment.taken else ', skipped'}" if part else "",
+        "part": "There is no backward pass",
     }
-    return titles.get(moment.what) or "There is no backward pass"
+    return titles[moment.what]
 
 
 def _name_hook(moment: Moment) -> str:
@@ -108,22 +110,29 @@ class CallPicture:
     def list_parts(self) -> list[str]:
         """Return the parts of the present call, or the gradients of backward, below a title."""
         if self.moment.phase == "backward":
-            lines = []
-            for moment in (each for each in self.past if each.phase == "backward"):
-                words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
-                words = words.get(moment.what, "no graph, no backward pass")
-                lines.append(f"{'►' if moment is self.moment else '●'} {words}")
-            return ["The backward pass", *_keep_last(lines)]
+            return ["The backward pass", *_keep_last(self._list_gradients())]
         # A warning or an exception has no part of its own: show the call in which it came.
-        told, parts, reached = [moment for moment in self.past if moment.part is not None], list_parts(), {}
-        module, now = told[-1].module, self.moment.part and self.moment.part.name
+        told = [moment for moment in self.past if moment.part is not None]
+        module, parts, reached = told[-1].module, list_parts(), {}
         for each in told:
             if (each.what, each.module) == ("part", module):
-                reached = {} if each.part.name == parts[0] else reached  # the first part begins a new call
+                if each.part.name == parts[0]:
+                    reached = {}  # it begins a new call
                 reached[each.part.name] = each.taken
-        waits = parts[1 + max(map(parts.index, reached)) :]
-        sign = {name: "○" if name in waits else "●" if reached.get(name) else "-" for name in parts} | {now: "►"}
-        return [f"The call of {module or MODEL}", *(f"{sign[name]} {name}" for name in parts)]
+        signs = {name: "●" if reached.get(name) else "-" for name in parts}
+        signs |= dict.fromkeys(parts[1 + max(map(parts.index, reached)) :], "○")
+        if self.moment.part:
+            signs[self.moment.part.name] = "►"
+        return [f"The call of {module or MODEL}", *(f"{signs[name]} {name}" for name in parts)]
+
+    def _list_gradients(self) -> list[str]:
+        lines = []
+        for moment in self.past:
+            if moment.phase == "backward":
+                words = {"hook": _name_hook(moment), "gradient": f"gradient of the output of {moment.module or MODEL}"}
+                sign = "►" if moment is self.moment else "●"
+                lines.append(f"{sign} {words.get(moment.what, 'no graph, no backward pass')}")
+        return lines
 
     def list_fired(self) -> list[str]:
         """Return the hooks that have fired, below a title."""
@@ -133,7 +142,8 @@ class CallPicture:
 
     def draw(self, sentence: str, lists: bool = True) -> str:
         """Return the picture as SVG, described by `sentence`; without `lists` only the modules and their hooks."""
-        width, hooks = max(2 * RIGHT if lists else WIDTH, self._leaves("") * LEAF_WIDTH + 60), self._hook_lines(GLOBAL)
+        width = max(2 * RIGHT if lists else WIDTH, self._leaves("") * LEAF_WIDTH + 60)
+        hooks = self._hook_lines(GLOBAL)
         around = ["global: all modules" + ("" if hooks else ", no hook"), *hooks]
         top, height = TOP + 20 + LINE * len(around), self._height("")
         values = textwrap.wrap(_show_value(self.moment), ACROSS) or [""]
@@ -166,10 +176,12 @@ class CallPicture:
 
     def _hook_lines(self, place: str) -> list[str]:
         lines = []
-        for kind in (kind for kind, where in self.hooks if where == place):
+        for kind in [kind for kind, where in self.hooks if where == place]:
             label = f"{place or MODEL}: {kind}"
             count = self.moment.fired.count(label)
-            sign = "►" if self.moment.hook == label else "●" if count else "○"
+            sign = "●" if count else "○"
+            if self.moment.hook == label:
+                sign = "►"
             words = f"{sign} {SHORT.get(kind, kind)}" + (f" {count}\u00d7" if count > 1 else "")
             most = 60 if place == GLOBAL else 20
             lines += textwrap.wrap(words, most, subsequent_indent="    ", break_on_hyphens=False)
@@ -183,11 +195,12 @@ class CallPicture:
         lines, inside = self._hook_lines(name), self._inside(name)
         drawing = markup.draw_box(x, y, width, height, 6, f'fill="none" {line}')
         drawing += _draw_list([title, *lines], x + PAD, y + 19, 12, 1)
-        top, room, x = y + 28 + LINE * len(lines), width - 2 * PAD - 8 * (len(inside) - 1), x + PAD
+        top, left = y + 28 + LINE * len(lines), x + PAD
+        room = width - 2 * PAD - 8 * (len(inside) - 1)
         for each in inside:
             share = room * self._leaves(each) / self._leaves(name)
-            drawing += self._draw_module(each, x, top, share, y + height - PAD - top)
-            x += share + 8
+            drawing += self._draw_module(each, left, top, share, y + height - PAD - top)
+            left += share + 8
         return drawing
 
 
@@ -201,19 +214,19 @@ def _keep_last(lines: list[str]) -> list[str]:
     return [f"… {earlier + 1} earlier", *lines[earlier + 1 :]] if earlier > 0 else lines
 
 
+def _look_of(line: str, faint: float = 0.75) -> dict[str, float]:
+    return {"opacity": faint if line[0] in "-○" else 1, "weight": 600 if line[0] == "►" else 400}
+
+
 def _write_list(lines: Sequence[str], below: str = "") -> str:
-    rows = ""
-    for line in lines[1:]:
-        look = {"opacity": 0.75 if line[0] in "-○" else 1, "weight": 600 if line[0] == "►" else 400}
-        rows += markup.fill("line", words=escape(line), **look)
+    rows = "".join(markup.fill("line", words=escape(line), **_look_of(line)) for line in lines[1:])
     return markup.fill("list", title=escape(lines[0]), rows=rows, below=below)
 
 
 def _draw_list(lines: Sequence[str], x: float, y: float, size: int = 13, faint: float = 0.75) -> str:
     drawing = markup.draw_text(x, y, lines[0], weight=600)
     for row, line in enumerate(lines[1:], 1):
-        look = {"weight": 600 if line[0] == "►" else 400, "opacity": faint if line[0] in "-○" else 1}
-        drawing += markup.draw_text(x, y + LINE * row + 4 * (size - 12), line, size=size, **look)
+        drawing += markup.draw_text(x, y + LINE * row + 4 * (size - 12), line, size=size, **_look_of(line, faint))
     return drawing
 
 
@@ -235,9 +248,9 @@ class LifeOfACall(Explorer):
         self._own = None if isinstance(model, str) else (model, inputs)
         if self._own and inputs is None:
             raise CourseError("A model of your own needs inputs: LifeOfACall(model, x)")
-        buttons, relu = widgets.ToggleButtons, "plain" if self._own else model
-        relu = make_choice(buttons, "The relu is", [*RELUS], relu, width=0, indent=75)
-        self._hooks, self._guesses, self._reply, self._live = list(hooks), [], "", False
+        buttons = widgets.ToggleButtons
+        relu = make_choice(buttons, "The relu is", [*RELUS], "plain" if self._own else model, width=0, indent=75)
+        self._hooks, self._guesses = list(hooks), []
         self._call(relu.value)
         self._stops = choose_stops(self._moments)
         places = {GLOBAL: GLOBAL} | {name or MODEL: name for name, _ in self._model.named_modules()}
@@ -265,40 +278,54 @@ class LifeOfACall(Explorer):
 
     def fit(self, name: str) -> None:
         """Make the call anew when it has changed, and let the other controls fit it."""
-        controls, another_call = self.controls, name in ("clear", "relu", *HOOK_KINDS)
-        step, place, self._reply, self._live = controls["step"], controls["place"].value, "", name != ""
-        if another_call:
-            self._change_call(name, (name, place))
-        if another_call or name == "skipped":
-            now = 0 if another_call else self._stops[step.value - 1]
-            self._stops = choose_stops(self._moments, controls["skipped"].value)
-            count = sum(stop <= now for stop in self._stops)
-            self.put("step", make_slider("Step", 1, len(self._stops), count, width=330))
-        step.value += {"back": -1, "next": 1}.get(name, 0)  # a slider keeps to its ends
-        if name.startswith("said "):
+        controls = self.controls
+        self._reply, self._live = "", name != ""
+        if name in ("clear", "relu", *HOOK_KINDS):
+            self._change_call(name)
+            self._fit_steps(0)
+        elif name.startswith("said "):
             self._compare(name.removeprefix("said "))
+        place = controls["place"].value
         for kind in HOOK_KINDS:
             controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
             controls[kind].value = (kind, place) in self._hooks
-        if name == "" or another_call:
-            said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
-            buttons = [widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]]
-            for button in buttons:
-                self.watch(f"said {button.description}", button)
-            row = [markup.make_label("Predict: which hook fires next?"), *buttons]
-            self.put("choices", widgets.HBox(row, layout=WRAPPED))
+        if name in ("", "clear", "relu", *HOOK_KINDS):
+            self._list_choices()
         controls["clear"].disabled = not self._hooks
 
-    def _change_call(self, name: str, hook: tuple[str, str]) -> None:
-        before = self._hooks
+    def _change_call(self, name: str) -> None:
+        before, hook = self._hooks, (name, self.controls["place"].value)
         self._hooks = [] if name == "clear" else [each for each in before if each != hook]
-        self._hooks += [hook] if name in HOOK_KINDS and self.controls[name].value else []
+        if name in HOOK_KINDS and self.controls[name].value:
+            self._hooks.append(hook)
         try:
             self._call(self.controls["relu"].value)
         except RuntimeError as error:  # torch refuses full and legacy backward hooks on one module
             self._hooks, self.controls[name].value = before, False
             raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
+
+    def use_back(self) -> None:
+        self.controls["step"].value -= 1  # a slider keeps to its ends
+
+    def use_next(self) -> None:
+        self.controls["step"].value += 1
+
+    def use_skipped(self) -> None:
+        self._fit_steps(self._stops[self.controls["step"].value - 1])  # the moment stays
+
+    def _fit_steps(self, moment: int) -> None:
+        self._stops = choose_stops(self._moments, self.controls["skipped"].value)
+        reached = sum(stop <= moment for stop in self._stops)
+        self.put("step", make_slider("Step", 1, len(self._stops), reached, width=330))
+
+    def _list_choices(self) -> None:
+        said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
+        buttons = [widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]]
+        for button in buttons:
+            self.watch(f"said {button.description}", button)
+        row = [markup.make_label("Predict: which hook fires next?"), *buttons]
+        self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
         step, actual, words = self.controls["step"], NO_OTHER, "no hook fires any more"

@@ -130,9 +130,10 @@ def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
     """Run a model with hooks and without, and tell and draw what they see and change."""
     placements = read_placements(model, hooks)
     run, plain = run_with_hooks(model, placements), run_with_hooks(model)
-    rows, sentence, title = _tabulate(placements, run, plain), _tell(placements, run, plain), "The call raises an error"
+    rows, sentence = _tabulate(placements, run, plain), _tell(placements, run, plain)
+    title = "The call raises an error"
     if not run.error:
-        registered = f"{_count(placements)}{' registered' if placements else ''}"
+        registered = f"{_count(placements)} registered" if placements else _count(placements)
         title = f"{registered}: output {_beside(run.output, plain.output)}"
     return View(_draw(title, sentence, rows), sentence, facts=rows)
 
@@ -148,10 +149,13 @@ def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun)
             lines += zip_longest(output, gradient, fillvalue="")  # the next call begins below both
         columns = map(list, zip(*lines, strict=True))
         hooks = []
-        for number, (module, hook, effect) in enumerate(placements):
-            turns = ", ".join(str(turn) for turn, which in enumerate(run.fired, 1) if which == number) or "never"
-            hooks += [f"{turns}: {hook}, {'zero' if effect == ZERO else 'look'}"] if module == name else []
-        shape, depth = str(tuple(plain.calls[name][0].output.shape)), name.count(".") + (name != "")
+        for number, placement in enumerate(placements):
+            if placement.module == name:
+                turns = [str(turn) for turn, which in enumerate(run.fired, 1) if which == number]
+                does = "zero" if placement.effect == ZERO else "look"
+                hooks.append(f"{', '.join(turns) or 'never'}: {placement.kind}, {does}")
+        shape = str(tuple(plain.calls[name][0].output.shape))
+        depth = name.count(".") + 1 if name else 0
         rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, *columns))
     return rows
 
@@ -159,7 +163,8 @@ def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun)
 def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
     if after is None:
         return [otherwise]
-    return [format_tensor(after[0]), *([] if after.equal(before) else [f"was {format_tensor(before[0])}"])]
+    now, was = format_tensor(after[0]), f"was {format_tensor(before[0])}"
+    return [now] if after.equal(before) else [now, was]
 
 
 def _beside(after: Tensor, before: Tensor, same: str = "") -> str:
@@ -173,10 +178,10 @@ def _count(placements: Sequence[Placement]) -> str:
 def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
     told = f"{_count(placements)} {'are' if len(placements) > 1 else 'is'} registered. "
     if run.fired:
-        turns = [
-            f"{turn}. the {placements[i].kind} on {placements[i].module or 'the model'} {EFFECTS[placements[i].effect]}"
-            for turn, i in enumerate(run.fired, 1)
-        ]
+        turns = []
+        for turn, number in enumerate(run.fired, 1):
+            module, kind, effect = placements[number]
+            turns.append(f"{turn}. the {kind} on {module or 'the model'} {EFFECTS[effect]}")
         told += f"In the order of firing: {'; '.join(turns)}. "
     if run.error:
         why = "makes views of what goes in and out of its module, and the in-place ReLU may not write into a view"
@@ -211,7 +216,8 @@ def _draw_row(row: ModuleRow, y: int, names: float, output: float, gradient: flo
     ]
     for x, lines in ((output, row.output), (gradient, row.gradient)):
         for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
-            weight, opacity = 700 if following.startswith("was ") else 400, 0.75 if line.startswith("was ") else 1
+            weight = 700 if following.startswith("was ") else 400
+            opacity = 0.75 if line.startswith("was ") else 1
             parts.append(draw_text(x, base + LINE * number, line, family=MONO, weight=weight, opacity=opacity))
     for number, words in enumerate(row.hooks, max(len(row.output), len(row.gradient))):
         sign = draw_fish_hook(left + 9, base + LINE * number - 11)
@@ -241,17 +247,25 @@ class ModelHooks(Explorer):
         self._hooks = read_placements(model, hooks)
         super().__init__(controls, ["model", ("module", "kind", "effect", "register", "clear"), "hooks"])
 
+    def use_model(self) -> None:
+        self._hooks = []
+        self._list_modules()
+
+    def _list_modules(self) -> None:
+        names = module_names(self.controls["model"].value)
+        self.controls["module"].options = [(each or "the model", each) for each in names]
+        self.controls["module"].value = names[1]
+
+    def use_clear(self) -> None:
+        self._hooks = []
+
+    def use_register(self) -> None:
+        self._hooks.append(Placement(*(self.controls[part].value for part in ("module", "kind", "effect"))))
+
     def fit(self, name: str) -> None:
-        """Change the list of hooks, and let the list of modules fit the model."""
-        controls = self.controls
-        if name in ("", "model"):
-            names = module_names(controls["model"].value)
-            controls["module"].options = [(each or "the model", each) for each in names]
-            controls["module"].value = names[1]
-        if name in ("model", "clear"):
-            self._hooks = []
-        if name == "register":
-            self._hooks.append(Placement(*(controls[part].value for part in ("module", "kind", "effect"))))
+        """Remove the hook whose button was pressed, and list the others."""
+        if not name:
+            self._list_modules()
         if name.startswith("remove "):
             del self._hooks[int(name.removeprefix("remove "))]
         if name not in ("module", "kind", "effect"):
@@ -261,7 +275,7 @@ class ModelHooks(Explorer):
                 row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
                 self.watch(f"remove {number}", row[-1])
             self.put("hooks", widgets.HBox(row, layout=WRAPPED))
-            controls["clear"].disabled = not self._hooks
+            self.controls["clear"].disabled = not self._hooks
 
     def look(self, model: str, **_: object) -> View:
         """Tell the run of this model with the hooks that are registered."""

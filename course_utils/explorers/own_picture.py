@@ -4,7 +4,7 @@ The course's small networks know drawn pictures only, so whatever comes from her
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ipywidgets as widgets
@@ -13,10 +13,10 @@ import traitlets
 from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
-from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
+from course_utils.explorers.panel import WRAPPED, Explorer, View, begin, make_choice, make_slider
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
-from course_utils.scenes.scene import KINDS
+from course_utils.scenes.scene import KINDS, Scene
 from course_utils.vision import real
 from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import draw_strokes, put_on_white, read_picture
@@ -28,17 +28,32 @@ KeptRun = tuple[Run, dict[str, Tensor]]  # from the picture to the logits, and w
 
 
 @dataclass(frozen=True, eq=False)  # each is a key for what was made of it
-class Photo:
-    """A photograph: what is on it, in words, and the square in its middle, (3, 224, 224) float32 in [0, 1]."""
+class Subject:
+    """What a network is shown: a picture of the course, or the square in the middle of a photograph.
+
+    title: what is on it, in words. image: (3, H, W) float32 in [0, 1].
+    masks: for each thing, by its name, where it is: (H, W) bool; empty for a photograph, of which no truth is known.
+    """
 
     title: str
     image: Tensor = field(repr=False)
+    masks: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+
+
+def read_scene(scene: Scene) -> Subject:
+    """Make a subject of a scene, with its cue as one of the things."""
+    masks = dict(zip(scene.labels, scene.masks, strict=True))
+    if scene.cue:
+        masks[scene.cue] = scene.cue_mask
+    return Subject(str(scene), scene.image, masks)
 
 
 @functools.cache
-def find_photo(name: str) -> Photo:
+def find_photo(name: str) -> Subject:
     """Read one of `real.PHOTOGRAPHS`, once. Raises `CourseError` for a name that there is not."""
-    return Photo(image=real.photograph(name), title=real.PHOTOGRAPHS[name][0])
+    image = real.photograph(name)
+    title, *_ = real.PHOTOGRAPHS[name]
+    return Subject(title, image)
 
 
 @functools.cache
@@ -57,26 +72,27 @@ def keep_run(model: nn.Module, image: Tensor, layers: Sequence[str]) -> KeptRun:
 
 
 @functools.lru_cache(maxsize=2)  # the graph of a run has 60 MB
-def run_real(photo: Photo) -> KeptRun:
+def run_real(photo: Subject) -> KeptRun:
     """Run the real network on a photograph, once for the last two."""
     return keep_run(load_real().model, load_real().transform(photo.image), real.LAYERS)
 
 
-def find_likeliest(photo: Photo) -> dict[str, float]:
+def find_likeliest(photo: Subject) -> dict[str, float]:
     """The real network's five likeliest classes of a photograph with their probabilities, the likeliest first."""
-    return dict(load_real().best(run_real(photo)[0].logits[0], 5))
+    run, _ = run_real(photo)
+    return dict(load_real().best(run.logits[0], 5))
 
 
-def tell_likeliest(photo: Photo) -> str:
+def tell_likeliest(photo: Subject) -> str:
     """What is on the photograph and what the real network says about it, in two sentences."""
     said = ", ".join(f"{name} {share:.0%}" for name, share in find_likeliest(photo).items())
-    return f"{photo.title[0].upper()}{photo.title[1:]}. EfficientNet-Lite0 says: {said}."
+    return f"{begin(photo.title)}. EfficientNet-Lite0 says: {said}."
 
 
 class OwnPicture(widgets.HBox):
     """A choice of photographs, and buttons to upload or draw a picture.
 
-    value: the `Photo`; None for the course's own pictures. problem: what was wrong with the last try, in words.
+    value: the `Subject`; None for the course's own pictures. problem: what was wrong with the last try, in words.
     choice: the list of photographs, "" for the course's own pictures. pad: where the `DrawingPad` appears.
     """
 
@@ -110,7 +126,10 @@ class OwnPicture(widgets.HBox):
     def _choose(self, name: str) -> None:
         if name != OWN:
             self.pad.children = []
-        self.value = self._own if name == OWN else find_photo(name) if name else None
+        if name == OWN:
+            self.value = self._own
+        else:
+            self.value = find_photo(name) if name else None
         if name == OWN and self._own is None:
             raise CourseError("Upload a picture first.")
 
@@ -119,7 +138,7 @@ class OwnPicture(widgets.HBox):
 
         if picture.dim() != 3 or len(picture) != 3:
             raise CourseError(f"a picture of your own is (3, H, W), got {tuple(picture.shape)}: see read_picture(file)")
-        self._own = Photo(OWN, center_crop(picture, min(picture.shape[1:])))
+        self._own = Subject(OWN, center_crop(picture, min(picture.shape[1:])))
         self.choice.value, self.value = OWN, self._own
 
     def _read(self, upload: widgets.FileUpload) -> None:
@@ -135,9 +154,10 @@ class OwnPicture(widgets.HBox):
 class PhotoExplorer(Explorer):
     """An explorer of the course's networks on the course's pictures, and of the real network on photographs.
 
-    A subclass has `rows`; `draw`, which takes a picture (its number, from 1 to `count`, or a `Photo`), then a class and
-    the values of its own controls; and `place`, the name of the control, with the words on it, that chooses one of
-    `layers`: first the course's network's, then the real one's. A photograph hides the controls `only_course`.
+    A subclass has `rows`; `draw`, which takes the number of a picture, from 1 to `count`, then a class and the values
+    of its own controls; `draw_photo`, which takes a photograph instead, and no values of the controls `only_course`,
+    which are hidden then; and `place`, the name of the control, with the words on it, that chooses one of `layers`:
+    first the course's network's, then the real one's.
     """
 
     only_course: Sequence[str] = ("number",)
@@ -148,7 +168,7 @@ class PhotoExplorer(Explorer):
         controls |= {"number": number, "own": own, self.place[0]: self._choose_layer(own.value, layer)}
         super().__init__(controls | make_class_controls(own.value, kind), self.rows)
 
-    def _choose_layer(self, photo: Photo | None, layer: str) -> widgets.SelectionSlider:
+    def _choose_layer(self, photo: Subject | None, layer: str) -> widgets.SelectionSlider:
         layers = self.layers[photo is not None]
         return make_choice(widgets.SelectionSlider, self.place[1], layers, layer or layers[-1])
 
@@ -164,12 +184,15 @@ class PhotoExplorer(Explorer):
         for each in self.only_course:
             self.controls[each].layout.display = None if photo is None else "none"
 
-    def look(self, number: int, own: Photo | None, kind: str, other: str, **values: object) -> View:
+    def look(self, number: int, own: Subject | None, kind: str, other: str, **values: object) -> View:
         """Draw what is chosen: a photograph comes before the number, and a class of one's own before the listed one."""
-        return self.draw(own or number, other or kind, **values)
+        if own is None:
+            return self.draw(number, kind, **values)
+        values = {name: value for name, value in values.items() if name not in self.only_course}
+        return self.draw_photo(own, other or kind, **values)
 
 
-def make_class_controls(photo: Photo | None, kind: str = KINDS[0]) -> dict[str, widgets.Widget]:
+def make_class_controls(photo: Subject | None, kind: str = KINDS[0]) -> dict[str, widgets.Widget]:
     """The choice of a class: of the course's, or of the five likeliest of a photograph, and beside it a free one."""
     other = widgets.Combobox(description="or", layout={"display": "none"}, style={"description_width": "60px"})
     if photo is None:
@@ -191,34 +214,34 @@ class DrawingPad(widgets.HBox):
     def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
         from ipycanvas import Canvas  # a notebook that only uploads need not wait for it
 
-        canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
+        self._on_change, self._size = on_change, size
+        self._strokes: list[list[tuple[float, float]]] = []
+        self._stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
+        self._canvas = canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
         canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
-        strokes: list[list[tuple[float, float]]] = []
-        stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
-
-        def go_on(x: float, y: float) -> None:
-            if stroke:
-                canvas.stroke_line(*stroke[-1], x, y)
-                stroke.append((x, y))
-
-        def end(*_: float) -> None:
-            if stroke:
-                strokes.append([(100 * x / size, 100 * y / size) for x, y in stroke])
-                stroke.clear()
-                on_change(strokes)
-
-        def empty(_: object = None) -> None:
-            strokes.clear()
-            canvas.fill_rect(0, 0, size, size)
-            on_change(strokes)
-
-        canvas.on_mouse_down(lambda *point: stroke.append(point))
-        canvas.on_mouse_move(go_on)
-        canvas.on_touch_start(lambda points: stroke.append(points[0]))
-        canvas.on_touch_move(lambda points: go_on(*points[0]))
+        canvas.on_mouse_down(lambda *point: self._stroke.append(point))
+        canvas.on_mouse_move(self._go_on)
+        canvas.on_touch_start(lambda points: self._stroke.append(points[0]))
+        canvas.on_touch_move(lambda points: self._go_on(*points[0]))
         for ended in (canvas.on_mouse_up, canvas.on_mouse_out, canvas.on_touch_end):
-            ended(end)
-        wipe.on_click(empty)
-        empty()
+            ended(self._end)
+        wipe.on_click(lambda _: self._empty())
+        self._empty()
+
+    def _go_on(self, x: float, y: float) -> None:
+        if self._stroke:
+            self._canvas.stroke_line(*self._stroke[-1], x, y)
+            self._stroke.append((x, y))
+
+    def _end(self, *_: float) -> None:
+        if self._stroke:
+            self._strokes.append([(100 * x / self._size, 100 * y / self._size) for x, y in self._stroke])
+            self._stroke.clear()
+            self._on_change(self._strokes)
+
+    def _empty(self) -> None:
+        self._strokes.clear()
+        self._canvas.fill_rect(0, 0, self._size, self._size)
+        self._on_change(self._strokes)

@@ -47,8 +47,9 @@ class Explorer:
     sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
     look: a pure function of the controls' values, by name; it returns what to show.
 
-    A subclass has `look`, and `fit` where controls depend on others. A `CourseError` in one of them is shown in words
-    under the last picture, except in the first look, where it is raised.
+    A subclass has `look`; for a control that does more than have a value, such as a button, `use_<its name>`; and `fit`
+    where controls depend on others. A `CourseError` in one of them is shown in words under the last picture, except in
+    the first look, where it is raised.
     """
 
     look: Callable[..., View]
@@ -101,6 +102,7 @@ class Explorer:
     def _refresh(self, name: str) -> None:
         self._fitting = True
         try:
+            getattr(self, f"use_{name}", lambda: None)()
             self.fit(name)
             self.show(self.look(**self.values))
         finally:
@@ -134,15 +136,24 @@ class Explorer:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
         still = self.still_picture
-        data, metadata = ({"image/svg+xml": still}, {}) if isinstance(still, str) else still._repr_mimebundle_()
+        if isinstance(still, str):
+            data, metadata = {"image/svg+xml": still}, {}
+        else:
+            data, metadata = still._repr_mimebundle_()
         return {**data, **self.widget._repr_mimebundle_(), "text/plain": self.sentence}, metadata
+
+
+def begin(words: str) -> str:
+    """Return words as the beginning of a sentence: with a capital letter, and all else as it is."""
+    return words[0].upper() + words[1:]
 
 
 def name_place(strength: Tensor) -> str:
     """Say in words where a map (H, W) is greatest: in which part of three by three."""
-    place = divmod(strength.argmax().item(), strength.shape[1])
-    row, column = (3 * each // size for each, size in zip(place, strength.shape, strict=True))
-    return ("at the top", "in the middle", "at the bottom")[row] + (", left", "", ", right")[column]
+    height, width = strength.shape
+    row, column = divmod(strength.argmax().item(), width)
+    across, down = (", left", "", ", right"), ("at the top", "in the middle", "at the bottom")
+    return down[3 * row // height] + across[3 * column // width]
 
 
 def _has_value(control: widgets.Widget) -> bool:
@@ -150,7 +161,7 @@ def _has_value(control: widgets.Widget) -> bool:
 
 
 def make_slider(
-    label: str, low: int, high: int, value: int, *, step: int = 1, width: int = 360, indent: int = 60
+    label: str, low: int, high: int, value: int, *, width: int = 360, indent: int = 60
 ) -> widgets.IntSlider:
     """Return a slider of whole numbers, its label `indent` pixels wide. Raises `CourseError` for a value outside.
 
@@ -159,7 +170,7 @@ def make_slider(
     if value not in (*range(low, high + 1), *range(low - high - 1, 0)):
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
     look = {"style": {"description_width": f"{indent}px"}, "layout": {"width": f"{width}px"}}
-    return widgets.IntSlider(description=label, min=low, max=high, step=step, value=value % (high + 1), **look)
+    return widgets.IntSlider(description=label, min=low, max=high, value=value % (high + 1), **look)
 
 
 def make_choice(
@@ -170,7 +181,7 @@ def make_choice(
     options: the values, or a mapping of words to values. Raises `CourseError` for a value that is not among them.
     """
     require(label, value, options.values() if isinstance(options, Mapping) else options)
-    style, wide = {"description_width": f"{indent}px"}, f"{width}px" if width else "auto"
+    style, wide = {"description_width": f"{indent}px"}, {"width": f"{width}px" if width else "auto"}
     if kind is widgets.ToggleButtons:
-        style["button_width"], wide = wide, "auto"
-    return kind(description=label, options=options, value=value, style=style, layout={"width": wide})
+        style["button_width"], wide["width"] = wide["width"], "auto"
+    return kind(description=label, options=options, value=value, style=style, layout=wide)

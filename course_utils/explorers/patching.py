@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from course_utils.explorers.grad_cam import CELL, LAYERS, NETWORKS, load_network, look_at
-from course_utils.explorers.panel import Explorer, View, make_choice, make_slider
+from course_utils.explorers.own_picture import read_scene
+from course_utils.explorers.panel import Explorer, View, begin, make_choice, make_slider
 from course_utils.scenes.scene import KINDS, SIZE, Scene, scene
 from course_utils.vision.networks import MISLED_CUE, MISLED_KIND
-from course_utils.vision.patching import SWAPS, cells_of, output_of, patch, recovered, swap_pair
+from course_utils.vision.patching import cells_of, output_of, patch, recovered, swap_pair
 from course_utils.vision.pictures import draw_heat, grid, outline
 
 PLACES = 14  # a block is chosen on a grid of 14 x 14, the cells of the last layers
@@ -28,7 +29,8 @@ def draw_pair(number: int) -> tuple[Scene, Scene, str]:
     if pair in CUED:
         *things, seed = pair
         return scene(*things, seed=seed, cue=MISLED_CUE), scene(*things, seed=seed), MISLED_KIND
-    return *swap_pair(pair), SWAPS[pair][0]
+    source, target = swap_pair(pair)
+    return source, target, source.labels[0]
 
 
 @functools.lru_cache(maxsize=len(NETWORKS) * len(PAIRS) * len(LAYERS))
@@ -38,18 +40,18 @@ def _run_pair(number: int, network: str, layer: str) -> tuple[list[float], Tenso
     images = torch.stack([source.image, target.image])
     with torch.no_grad():
         logits = model(images)[:, KINDS.index(kind)].tolist()
-    cam = look_at(network, source, kind, LAYERS[-1])
+    cam = look_at(network, read_scene(source), kind, LAYERS[-1])
     tiles = torch.stack([*map(draw_heat, images), draw_heat(images[0], cam.heat)])
     return logits, tiles, cam.words, tuple(output_of(model, layer, images[:1]).shape[2:])
 
 
 def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size: int) -> View:
     """Return what `Patching` shows: the source and the target with the block, Grad-CAM's map of the source."""
-    (source, target, kind), (ends, tiles, hottest, size_of_layer) = draw_pair(pair), _run_pair(pair, network, layer)
+    source, target, kind = draw_pair(pair)
+    ends, tiles, hottest, size_of_layer = _run_pair(pair, network, layer)
     block = find_block(row, column, size)
     cells = cells_of(block[None], size_of_layer)[0]
-    patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)
-    patched = patched[0, KINDS.index(kind)]
+    patched = patch(load_network(network), layer, source.image[None], target.image[None], cells)[0, KINDS.index(kind)]
     logits = (*ends, patched.item())
     answers = [f"{'yes' if logit > 0 else 'no'} ({torch.tensor(logit).sigmoid():.0%})" for logit in logits]
     differs = source.cue_mask if source.cue else source.masks[0]  # where the source shows what the target has not
@@ -68,7 +70,7 @@ def draw_patch(pair: int, network: str, layer: str, row: int, column: int, size:
     tiles = outline(tiles, block.repeat_interleave(2, 0).repeat_interleave(2, 1).expand(3, -1, -1), "cyan", width=2)
     labels = [f"source: {kind} {answers[0]}", f"target: {answers[1]}, patched: {answers[2]}"]
     labels.append(f"Grad-CAM of the source: {kind}")
-    return View(grid(tiles, columns=3, labels=labels), sentence, alt[0].upper() + alt[1:], facts=logits)
+    return View(grid(tiles, columns=3, labels=labels), sentence, begin(alt), facts=logits)
 
 
 def find_block(row: int, column: int, size: int) -> Tensor:

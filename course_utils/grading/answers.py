@@ -1,25 +1,23 @@
 """Step 1: from a notebook's cells to answers. Nothing of a notebook runs here.
 
 The answer to an exercise is the function (or class) with its name, at the top level of a code cell or in an `if`, `try`
-or `with` there. Whatever is wrong with a notebook becomes a reason in words.
+or `with` there. Whatever is wrong with a notebook becomes a reason in words. Where such an answer fails, the notebook
+as a whole may still do what was asked for; what is run then is chosen here too.
 """
 
 import ast
 import re
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.grading.definitions import DEFINES, Cell, Names, Statement, inner_definitions
-from course_utils.grading.submissions import Lesson
+from course_utils.grading.definitions import DEFINES, Cell, Names, Place, Statement, inner_definitions, read_cells
+from course_utils.grading.submissions import Lesson, known_lessons
 
-DEFINITION = re.compile(r"^[ \t]*((?:async\s+def|def|class)\s+(\w+)\b.*)", re.MULTILINE)
+DEFINITION = re.compile(r"^[ \t]*(?:async\s+def|def|class)\s+(\w+)\b", re.MULTILINE)
 BLANK = "the answer cell is as it came."
-MISSING = (
-    "there is no function called `{}` in the notebook.",
-    "`{}` is assigned in the notebook; write the answer with `def`, so that it has its name.",
-)
+MISSING = "there is no function called `{}` in the notebook."
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,30 @@ class CollectedAnswer:
     """The answer to one exercise: the text to run, or the outcome where there is nothing to run.
 
     The lines of `source` have the numbers that they have in the student's cell. `support` are the definitions that it
-    uses, in the order in which they run; `left` are statements that stay behind though it may depend on them.
+    uses, in the order in which they run. If it fails, the `whole` notebook may do better: there is more code of the
+    student's own, which did not travel with it and may matter.
     """
 
     exercise: Declaration
     source: str = ""
     support: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
     outcome: Outcome | None = None
+    whole: bool = False
+
+
+@dataclass(frozen=True)
+class CollectedNotebook:
+    """The answers in a notebook, and the cells to run as a whole where one fails by itself."""
+
+    answers: Sequence[CollectedAnswer] = ()
+    cells: Sequence[str] = ()
+
+
+def read_notebook(data: bytes, lesson: str) -> CollectedNotebook:
+    """What is graded of a notebook file for the lesson of that name; `CourseError` if it is no notebook."""
+    cells, found = read_cells(data), known_lessons()[lesson]
+    answers = collect_answers(cells, found)
+    return CollectedNotebook(answers, choose_cells(cells, found) if any(each.whole for each in answers) else ())
 
 
 def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, Statement | None] | None:
@@ -53,14 +67,9 @@ def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[i
             return number, mine[-1]
         if mine:
             blank = blank or (number, mine[-1])
-        elif _broken(cell, [name]):
+        elif cell.error and name in DEFINITION.findall(cell.source):
             return number, None
     return blank
-
-
-def _broken(cell: Cell, names: Collection[str]) -> list[str]:
-    # The lines in which a cell that is not Python would define one of the names.
-    return [line for line, name in DEFINITION.findall(cell.source) if name in names] if cell.error else []
 
 
 def is_blank_answer(name: str, statement: Statement) -> bool:
@@ -76,33 +85,74 @@ def _is_blank(node: DEFINES) -> bool:
 
 def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
     """The answer to each exercise of the lesson."""
-    names = Names(cells, lesson.cells)
-    return [_collect(exercise, cells, names, lesson.answer_ids.get(exercise.name)) for exercise in lesson.exercises]
+    names, own = Names(cells, lesson.cells), find_own(cells, lesson)
+    found = [find_answer(each.name, cells, lesson.answer_ids.get(each.name)) for each in lesson.exercises]
+    for number, answer in filter(None, found):
+        if answer:  # what answers one exercise is no reason to try another anew
+            own.pop((number, cells[number].statements.index(answer)), None)
+    return [
+        _collect(exercise, cells, names, own, place) for exercise, place in zip(lesson.exercises, found, strict=True)
+    ]
 
 
-def _collect(exercise: Declaration, cells: list[Cell], names: Names, lasting_id: str | None) -> CollectedAnswer:
+def find_own(cells: Sequence[Cell], lesson: Lesson) -> dict[Place, Statement]:
+    """The statements of a notebook that are the student's own: the lesson has none with this text."""
+    known = {each.source for cell in lesson.cells for each in cell.statements}
+    places = ((number, at, each) for number, cell in enumerate(cells) for at, each in enumerate(cell.statements))
+    return {(number, at): each for number, at, each in places if each.source not in known}
+
+
+def _collect(
+    exercise: Declaration,
+    cells: list[Cell],
+    names: Names,
+    own: Mapping[Place, Statement],
+    found: tuple[int, Statement | None] | None,
+) -> CollectedAnswer:
     name = exercise.name
-    found = find_answer(name, cells, lasting_id)
+    # Without an answer, only code in which the name occurs can make one.
+    has_name = any(re.search(rf"\b{name}\b", each.source) for each in own.values())
     if found is None:
-        is_assigned = any(name in each.binds for cell in cells for each in cell.statements)
-        return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING[is_assigned].format(name)))
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING.format(name)), whole=has_name)
     (number, answer), cell = found, cells[found[0]]
     if answer is None:
-        lines, line = cell.source.split("\n"), cell.error.lineno or 0
-        text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-        where = f"your line {line}, `{text}`, is" if text else "your answer cell is"
-        return CollectedAnswer(exercise, outcome=blame(exercise, f"{where} not Python: {cell.error.msg}."))
+        return CollectedAnswer(exercise, outcome=_say_no_python(exercise, cell), whole=has_name)
     if is_blank_answer(name, answer):
-        return CollectedAnswer(exercise, outcome=exercise.not_attempted(BLANK))
-    source, own, used = "", set(), set()
-    for each in cell.statements[cell.statements.index(answer) :]:
+        return CollectedAnswer(exercise, outcome=exercise.not_attempted(BLANK), whole=has_name)
+    source, binds, uses, travelled = "", set(), set(), set()
+    first = cell.statements.index(answer)
+    for at, each in enumerate(cell.statements[first:], first):
         if name in each.binds:  # the answer, and what is made of it
             source += "\n" * (each.line - 1 - source.count("\n")) + each.source + "\n"
-            own |= each.binds
-            used |= each.uses
-    support, left, missing = names.needed(used, number, but=own)
-    left += tuple(line for each in cells for line in _broken(each, missing))
-    return CollectedAnswer(exercise, source, support, left)
+            binds |= each.binds
+            uses |= each.uses
+            travelled.add((number, at))
+    needed = names.find_needed(uses, number, but=binds)
+    left = (each for place, each in own.items() if place not in travelled and place not in needed)
+    whole = any(each.acts or name in each.binds for each in left)
+    return CollectedAnswer(exercise, source, tuple(each.source for each in needed.values()), whole=whole)
+
+
+def _say_no_python(exercise: Declaration, cell: Cell) -> Outcome:
+    lines, line = cell.source.split("\n"), cell.error.lineno or 0
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    where = f"your line {line}, `{text}`, is" if text else "your answer cell is"
+    return blame(exercise, f"{where} not Python: {cell.error.msg}.")
+
+
+def choose_cells(cells: Sequence[Cell], lesson: Lesson) -> list[str]:
+    """The texts to run as a whole notebook: the cells with code of the student's own, and what they use of the others.
+
+    A cell that is the lesson's is no news: of these only the definitions are there that the student's code uses.
+    """
+    own = {number for number, _ in find_own(cells, lesson)} | {at for at, cell in enumerate(cells) if cell.error}
+    uses = {name for number in own for each in cells[number].statements for name in each.uses}
+    needed = Names(cells, lesson.cells).find_needed(uses, len(cells))
+    texts = [each.source for (number, _), each in needed.items() if number < 0]
+    for number, cell in enumerate(cells):
+        chosen = "\n".join(each.source for (of, _), each in needed.items() if of == number)
+        texts.append(cell.source if number in own else chosen)
+    return [text for text in texts if text]
 
 
 def blame(exercise: Declaration, sentence: str) -> Outcome:

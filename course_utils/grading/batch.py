@@ -1,14 +1,25 @@
 """All steps in a row: submissions to scores."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from course_utils.grading.answers import CollectedAnswer, collect_answers
-from course_utils.grading.definitions import read_cells
-from course_utils.grading.evidence import judge_answer, make_task, seed_for
+from course_utils.exercises.declaration import Declaration
+from course_utils.grading.answers import CollectedAnswer, CollectedNotebook, read_notebook
+from course_utils.grading.desk import Desk
+from course_utils.grading.evidence import (
+    Judged,
+    choose_better,
+    judge_answer,
+    learn_key,
+    make_notebook_task,
+    make_task,
+    seed_for,
+    split_ran,
+    to_score,
+)
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.key import Key, ask_for_key
@@ -18,6 +29,7 @@ from course_utils.grading.verdict import Comparer, compare, make_verdict_noteboo
 from course_utils.root import CourseError, write_whole
 
 STOPPED = "the grading was stopped before this was run"
+NOT_YET_WHOLE = "the grading was stopped before the whole notebook was run, which may do better"
 UNREAD = "the file could not be read"
 NO_EXERCISES = "this lesson has no exercises"
 
@@ -35,21 +47,48 @@ class Graded:
 
 @dataclass
 class _Work:
+    """One submission on its way: it is read, its answers run, and where one fails, it runs as a whole."""
+
     submission: Submission
     reason: str
-    answers: Sequence[CollectedAnswer] = ()
+    notebook: CollectedNotebook = field(default_factory=CollectedNotebook)
+    judged: dict[str, Judged] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     scores: Sequence[Score] = ()
     kept_as: str = ""
 
     @property
     def to_run(self) -> list[CollectedAnswer]:
-        return [answer for answer in self.answers if not answer.outcome and not self.scores]
+        """The answers to run by themselves."""
+        return [answer for answer in self.notebook.answers if not answer.outcome and not self.scores]
+
+    @property
+    def asked(self) -> list[Declaration]:
+        """The exercises of which a key may be needed."""
+        answers = [answer for answer in self.notebook.answers if not answer.outcome or answer.whole]
+        return [] if self.scores else [answer.exercise for answer in answers]
+
+    @property
+    def to_run_as_a_whole(self) -> list[Declaration]:
+        """The exercises for which the whole notebook may do better."""
+        if self.scores:
+            return []
+        answers = [answer for answer in self.notebook.answers if answer.whole]
+        return [each.exercise for each in answers if not self.judged[each.exercise.name].passed]
+
+    def make_scores(self) -> Iterator[Score]:
+        """The rows of the report for what was judged."""
+        whose = self.submission.student, self.submission.name
+        for answer in self.notebook.answers:
+            name = answer.exercise.name
+            yield to_score(*whose, answer.exercise, self.judged[name], self.seconds.get(name, 0.0))
 
 
 def grade(
     submissions: Sequence[Submission],
     *,
     crew: Engine,
+    desk: Desk | None = None,
     memory: GradingMemory | None = None,
     record: Path | None = None,
     comparer: Comparer | None = None,
@@ -58,78 +97,135 @@ def grade(
 ) -> Graded:
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
-    `crew` runs the answers; `memory` knows the secret and what an earlier run has graded; `record` is where the verdict
-    notebook is left; `comparer` the process that will judge it, if it has been started. `progress(total)` is entered as
-    `tqdm`'s bar. Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
+    `crew` runs the answers; `desk` reads what students wrote; `memory` knows the secret and what an earlier run has
+    graded; `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been
+    started. `progress(total)` is entered as `tqdm`'s bar. Ctrl-C ends the running: what ran until then is judged and
+    kept, the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
-    work = [_Work(each, each.reason or STOPPED) for each in submissions]
-    known, stopped, problem = 0, False, ""
-    try:
-        for each in work:
-            _collect(each, memory)
-        known = sum(bool(each.scores) for each in work)
-        running = [each for each in work if each.to_run]
-        with progress(len(running)) as bar:
-            for _ in running and _run(running, crew, memory, limits or Limits()):
-                if bar is not None:
-                    bar.update()
-    except KeyboardInterrupt:
-        stopped = True
-    for each in work:
-        if each.answers and not each.scores and not each.to_run:
-            _judge(each, memory, (), {})
-    scores = compare([row for each in work for row in _rows(each)], comparer)
+    stopped, problem = False, ""
+    with desk or Desk() as reader:
+        grading = _Grading(submissions, crew, reader, memory, limits or Limits())
+        try:
+            grading.run(progress)
+        except KeyboardInterrupt:
+            stopped = True
+            grading.stop()
+    scores = compare([row for each in grading.work for row in _rows(each)], comparer)
     try:
         if record and any(row.expected for row in scores):
             write_whole(record, make_verdict_notebook(scores))
     except OSError as error:
         problem = f"the verdict notebook cannot be written: {error.strerror}"
     memory.finish(crew.isolation, complete=not stopped)
-    return Graded(scores, memory.isolation, known, stopped, problem or memory.problem)
+    return Graded(scores, memory.isolation, grading.known, stopped, problem or memory.problem)
 
 
-def _collect(work: _Work, memory: GradingMemory) -> None:
-    submission = work.submission
-    try:
-        if not submission.reason:
-            data = read_submission(submission)
-            work.answers = collect_answers(read_cells(data), submission.lesson)
-            work.reason = STOPPED if work.answers else NO_EXERCISES
-            work.kept_as, work.scores = memory.recall(submission.student, submission.name, data)
-    except CourseError as error:
-        work.reason = f"{UNREAD}: {error}"
-    except Exception as error:  # it must not cost the class
-        work.reason = f"it could not be graded: {type(error).__name__}: {error}"
+class _Grading:
+    """The submissions of a class, from files to scores."""
 
+    def __init__(
+        self, submissions: Sequence[Submission], crew: Engine, desk: Desk, memory: GradingMemory, limits: Limits
+    ) -> None:
+        self.work = [_Work(each, each.reason or STOPPED) for each in submissions]
+        self.known = 0
+        self._crew, self._desk, self._memory, self._limits = crew, desk, memory, limits
 
-def _run(running: Sequence[_Work], crew: Engine, memory: GradingMemory, limits: Limits) -> Iterator[None]:
-    batches = [[make_task(answer, memory.secret) for answer in each.to_run] for each in running]
-    results = crew.run_all(batches, limits)  # they run while the keys are made
-    wanted = {answer.exercise.name: answer.exercise for each in running for answer in each.to_run}
-    try:
-        keys = ask_for_key([(name, seed_for(each, memory.secret)) for name, each in wanted.items()], crew.key)
-    except Exception as error:
-        keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
-    for number, rans in results:
-        yield _judge(running[number], memory, rans, keys)
+    def run(self, progress: Callable[[int], AbstractContextManager[Any]]) -> None:
+        """Read all, run all answers, and then the notebooks in which one failed."""
+        for each in self.work:
+            self._read(each)
+        self.known = sum(bool(each.scores) for each in self.work)
+        unknown = [each for each in self.work if not each.scores]
+        running = [each for each in unknown if each.to_run]
+        with progress(len(running)) as bar:
+            self._run_answers(running, lambda: bar.update() if bar is not None else None)
+        for each in unknown:
+            if not each.to_run_as_a_whole:
+                self._finish(each)
+        self._run_notebooks([each for each in unknown if each.to_run_as_a_whole])
 
+    def _read(self, work: _Work) -> None:
+        submission = work.submission
+        try:
+            if not submission.reason:
+                data = read_submission(submission)
+                work.kept_as, work.scores = self._memory.recall(submission.student, submission.name, data)
+                if not submission.lesson.exercises:
+                    work.reason = NO_EXERCISES
+                elif not work.scores:
+                    work.notebook = self._desk.ask(read_notebook, data, submission.lesson.name)
+        except CourseError as error:
+            work.reason = f"{UNREAD}: {error}"
+        except Exception as error:  # it must not cost the class
+            work.reason = f"it could not be graded: {type(error).__name__}: {error}"
+        work.judged = {each.exercise.name: Judged(each.outcome) for each in work.notebook.answers if each.outcome}
 
-def _judge(work: _Work, memory: GradingMemory, rans: Sequence[Ran], keys: Mapping[str, Key]) -> None:
-    found, scores, whose = iter(rans), [], (work.submission.student, work.submission.name)
-    for answer in work.answers:
-        key, ran = (Key(), Ran()) if answer.outcome else (keys[answer.exercise.name], next(found))
-        scores.append(judge_answer(*whose, answer, key, ran))
-    work.scores = scores  # all of them or, if the user stops it here, none
-    if all(one.stage != NOT_GRADED for one in scores):  # what has no score is run again
-        memory.keep(work.kept_as, scores)
+    def _run_answers(self, running: Sequence[_Work], note: Callable[[], object]) -> None:
+        """Run the answers by themselves, and judge them. They run while the keys are made."""
+        batches = [[make_task(answer, self._memory.secret) for answer in each.to_run] for each in running]
+        results = self._crew.run_all(batches, self._limits) if batches else ()
+        self._make_keys(exercise for each in self.work for exercise in each.asked)
+        for number, rans in results:
+            work = running[number]
+            for answer, ran in zip(work.to_run, rans, strict=True):
+                work.judged[answer.exercise.name] = self._judge(answer.exercise, ran)
+                work.seconds[answer.exercise.name] = ran.seconds
+            if not work.to_run_as_a_whole:
+                self._finish(work)
+            note()
+
+    def _run_notebooks(self, running: Sequence[_Work]) -> None:
+        """Run notebooks as a whole, once each, and keep what is better."""
+        asked = [each.to_run_as_a_whole for each in running]
+        tasks = [
+            make_notebook_task(each.notebook, exercises, self._memory.secret)
+            for each, exercises in zip(running, asked, strict=True)
+        ]
+        for number, (ran,) in self._crew.run_all([[task] for task in tasks], self._limits) if tasks else ():
+            work = running[number]
+            for exercise, part in zip(asked[number], split_ran(ran, len(asked[number])), strict=True):
+                alone, whole = work.judged[exercise.name], self._judge(exercise, part)
+                work.judged[exercise.name] = choose_better(alone, whole)
+                work.seconds.setdefault(exercise.name, part.seconds)
+            self._finish(work)
+
+    def _make_keys(self, exercises: Iterable[Declaration]) -> None:
+        wanted = {each.name: seed_for(each, self._memory.secret) for each in exercises}
+        try:
+            keys = ask_for_key([*wanted.items()], self._crew.key) if wanted else {}
+        except Exception as error:
+            keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
+        for name, key in keys.items():
+            self._desk.tell(learn_key, name, key)
+
+    def _judge(self, exercise: Declaration, ran: Ran) -> Judged:
+        try:
+            return self._desk.ask(judge_answer, exercise, ran)
+        except CourseError as error:
+            return Judged(reason=f"what the answer did could not be judged: {error}")
+
+    def _finish(self, work: _Work) -> None:
+        work.scores = [*work.make_scores()]  # all of them or, if the user stops it here, none
+        if work.scores and all(one.stage != NOT_GRADED for one in work.scores):  # what has no score is run again
+            self._memory.keep(work.kept_as, work.scores)
+
+    def stop(self) -> None:
+        """Make scores of what was judged until now. Nothing of it is kept for a second run."""
+        for each in self.work:
+            if each.notebook.answers and not each.scores and len(each.judged) == len(each.notebook.answers):
+                for exercise in each.to_run_as_a_whole:
+                    judged = each.judged[exercise.name]
+                    each.judged[exercise.name] = replace(judged, reason=judged.reason or NOT_YET_WHOLE)
+                each.scores = [*each.make_scores()]
 
 
 def _rows(work: _Work) -> Iterator[Score]:
     submission, lesson = work.submission, work.submission.lesson
     for row in work.scores:
         reason = "; ".join(filter(None, (row.reason, submission.remark)))
-        yield replace(row, look_by_hand=row.look_by_hand or bool(submission.remark), reason=reason)
+        by_hand = row.look_by_hand or bool(submission.remark)
+        yield replace(row, look_by_hand=by_hand, reason=reason, late=submission.late)
     if work.scores:
         return
     missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
@@ -137,4 +233,13 @@ def _rows(work: _Work) -> Iterator[Score]:
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
     look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
-        yield Score(submission.student, submission.name, name, 0, possible, stage, look_by_hand=look, reason=reason)
+        yield Score(
+            student=submission.student,
+            lesson=submission.name,
+            exercise=name,
+            possible=possible,
+            stage=stage,
+            look_by_hand=look,
+            reason=reason,
+            late=submission.late,
+        )

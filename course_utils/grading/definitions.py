@@ -1,35 +1,41 @@
-"""Which code an answer needs: the definitions of the names that it uses; what it does without is told.
+"""The cells of a notebook as statements, and which of them an answer needs: those that give its names their values.
 
-A *definition* is a statement at the top level of a cell that binds names. It travels whole, with what it uses. Names
-mean what they would if the notebook were run from top to bottom as far as the answer's cell: the last definition up to
-there or else the first one after. What functions use is looked up from the answer's cell too, for they run only then.
+A *definition* is a statement at the top level of a cell that binds names. It travels whole, with all that binds the
+names that it uses. What only changes something (`x.append(1)`) does not travel; where an answer fails without it, the
+whole notebook is run (see `answers.choose_cells`). Nothing here is compiled or run.
 """
 
 import ast
-import bisect
+import codecs
 import contextlib
-import dis
 import functools
-import inspect
 import json
 import re
+import symtable
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from course_utils.exercises.declaration import with_new_names
 from course_utils.root import CourseError
 
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-SOLID = DEFINES | ast.Import | ast.ImportFrom
-WHOLE = SOLID | ast.Assign | ast.AnnAssign | ast.AugAssign
+COMPREHENSIONS = ("listcomp", "setcomp", "dictcomp", "genexpr")
+ALL_NAMES = "*"  # what a statement binds that may bind any name
 PYTHON_MAGICS = ("capture", "time", "timeit", "prun")  # cell magics whose body is Python that the notebook runs
-DYNAMIC = {"eval", "exec", "globals", "locals", "vars"}  # what uses them means names by texts
-SETTERS = re.compile(r"set_(?!print)|use_|register|enable|disable|append|update|clear")  # what changes even a module
-MOST_GLOBALS = 20  # that a function may set and be followed
 MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
+# Lines for IPython. Texts and comments are matched first, so that what stands in them is left alone.
+MAGIC = re.compile(
+    r"""
+      ^ (?P<indent>[ \t]*)
+        (?: %time[ \t]+ (?P<timed>\S.*) | %{1,2}[a-zA-Z_].* | !(?!=).* | \?{1,2}[\w.].* | [\w.\[\]]+ \?{1,2} [ \t]* $ )
+    | (?P<text> (?P<quotes>\"{3}|'{3}) (?: \\. | (?!(?P=quotes))[\s\S] )* (?P=quotes)
+              | "(?: \\. | [^"\\\n] )*" | '(?: \\. | [^'\\\n] )*' | \#.* )
+    | =[ \t]* (?P<command>[!%][\w./].*)
+    """,
+    re.MULTILINE | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,8 @@ class Statement:
     line: int  # the first one in its cell, decorators included
     binds: set[str]  # see `read_names`
     uses: set[str]
-    sets: set[str]
     defines: set[str]  # what it binds with `def` or `class`
-    changes: set[str]  # things of which it changes a part
-    touches: set[str]  # things of which it may, if they are not solid
-    whole: bool  # what it binds has a new value, whatever it was before
-    solid: bool  # what it binds is a function, a module or a constant
-    late: bool  # it has functions: what they use may be defined later
+    acts: bool  # it may do more than bind its names: it is no import, and no function without a decorator
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ class Cell:
 
 
 def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
-    """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) count as empty, so that they do no harm."""
+    """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) do nothing there, so that they do no harm."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     try:
         return Cell(cell_id, tags, source, *_read_statements(source))
     except SyntaxError as error:
         with contextlib.suppress(SyntaxError):
-            plain = _without_magics(source)
+            plain = without_magics(source)
             return Cell(cell_id, tags, plain, *_read_statements(plain))
         return Cell(cell_id, tags, source, error=error)
 
@@ -77,9 +78,13 @@ def read_cells(data: bytes) -> list[Cell]:
     if not data.strip():
         raise CourseError("it is empty")
     try:
-        notebook = json.loads(data.decode("utf-8-sig"))
+        text = decode(data)
+        if is_script(text):
+            return [read_cell(part) for part in _read_script(text)]
+        notebook = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CourseError(f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})") from None
+        why = f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})"
+        raise CourseError(_say_what_else_it_is(data) or why) from None
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if version not in (1, 2, 3, 4):
         raise CourseError(f"it is JSON, but no notebook of version 1 to 4: its nbformat is {version}")
@@ -100,16 +105,42 @@ def read_cells(data: bytes) -> list[Cell]:
     return [_read_cell_of(cell) for cell in code]
 
 
+def decode(data: bytes) -> str:
+    """The text of a file in UTF-8, or in UTF-16 as some editors save it; `UnicodeDecodeError` for another."""
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in data[:4]
+    return data.decode("utf-16" if is_wide else "utf-8-sig")
+
+
+def is_script(text: str) -> bool:
+    """Whether a text is Python with marks of cells, as jupytext and editors write notebooks, or defines functions."""
+    return not text.lstrip().startswith(("{", "<")) and bool(re.search(r"^# ?%%|^def ", text, re.MULTILINE))
+
+
+def _read_script(text: str) -> list[str]:
+    if len(text) > MAX_CODE:
+        raise CourseError(f"it holds {len(text):,} characters; the most that is read is {MAX_CODE:,}")
+    return re.split(r"^# ?%%.*$", text, flags=re.MULTILINE)
+
+
+def _say_what_else_it_is(data: bytes) -> str:
+    """What a file is that is not JSON, if that can be seen; else nothing."""
+    if re.search(rb"^<{7}", data, re.MULTILINE):
+        return "it holds the marks of a conflict between two versions (<<<<<<<), as git leaves them"
+    if re.match(rb"\s*<(!doctype|html)", data, re.IGNORECASE):
+        return "it is a page (HTML) that was saved from a browser, and not the notebook itself"
+    return ""
+
+
 def _read_cell_of(cell: dict) -> Cell:
     source, metadata = cell.get("source"), cell.get("metadata")  # what is no text counts as empty
     parts = source if isinstance(source, list) else [source]
-    text = with_new_names("".join(part for part in parts if isinstance(part, str)))
+    text = "".join(part for part in parts if isinstance(part, str))
     tags = metadata.get("tags") if isinstance(metadata, dict) else None
     return read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else [])
 
 
 @contextlib.contextmanager
-def quiet_compiler() -> Iterator[None]:
+def quiet_parser() -> Iterator[None]:
     """Keep Python's warnings about a student's code off the grader's screen; what it cannot do is a `SyntaxError`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,20 +150,26 @@ def quiet_compiler() -> Iterator[None]:
             raise SyntaxError(f"{error}" if isinstance(error, ValueError) else "it is nested too deeply") from None
 
 
-def _without_magics(source: str) -> str:
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    blank_lines, magic, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+).*)?((?s:.*))", source).groups()
+def without_magics(source: str) -> str:
+    """A cell's text as Python: each line for IPython becomes one that does nothing, and `%%writefile` a call."""
+    above, magic, rest, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+)(.*))?([\s\S]*)", source).groups()
+    if magic == "writefile":
+        return f"{above}get_ipython().run_cell_magic('writefile', {rest.strip()!r}, {body[1:]!r})\n"
     if magic and magic not in PYTHON_MAGICS:
         return ""
-    body = re.sub(r"^([ \t]*)%time[ \t]+(?=\S)", r"\1", "pass" * bool(magic) + body, flags=re.MULTILINE)
-    with contextlib.suppress(SyntaxError), quiet_compiler():
-        body = TransformerManager().transform_cell(body)
-    return blank_lines + body
+    return above + MAGIC.sub(_plain_line, body)
+
+
+def _plain_line(found: re.Match) -> str:
+    if found["text"]:
+        return found["text"]
+    if found["command"]:
+        return "= get_ipython()"
+    return found["indent"] + (found["timed"] or "pass")
 
 
 @functools.lru_cache(maxsize=500)  # most cells of a class are the lesson's own
-@quiet_compiler()
+@quiet_parser()
 def _read_statements(source: str) -> tuple[list[Statement], SyntaxError | None]:
     lines, body, found, problem = source.split("\n"), ast.parse(source).body, [], None
     shared = Counter(line for node in body for line in {node.lineno, node.end_lineno})
@@ -141,27 +178,23 @@ def _read_statements(source: str) -> tuple[list[Statement], SyntaxError | None]:
         names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
         is_part = names or shared[node.lineno] + shared[node.end_lineno] > 2
         try:
-            with quiet_compiler():
-                compile(ast.Module([node], []), "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+            with quiet_parser():
                 for each in [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]:
                     text = ast.unparse(each) if is_part else "\n".join(lines[first - 1 : node.end_lineno])
                     found.append(_read_statement(each, text, first))
-        except SyntaxError as error:  # it parses, and cannot be compiled
+        except SyntaxError as error:  # it parses, and is no Python all the same, such as two arguments of one name
+            error.lineno = first - 1 + (error.lineno or 1)
             problem = problem or error
     return found, problem
 
 
 def _read_statement(node: ast.stmt, text: str, line: int) -> Statement:
-    binds, uses, sets = read_names(text)
+    binds, uses = read_names(text)
     defines = {each.name for each in inner_definitions(node)}
-    parts = [part for top in getattr(node, "decorator_list", [node]) for part in ast.walk(top)]
-    calls = [part for part in parts if isinstance(part, ast.Call)]
-    is_harmless = isinstance(node, DEFINES) or not calls or getattr(calls[0].func, "id", "") in ("display", "print")
-    changes, touches = {*map(_changed, parts)}, set() if is_harmless else uses
-    whole = isinstance(node, WHOLE) and not re.match(r"import \w+\.\S+$", text)
-    solid = isinstance(node, SOLID) or isinstance(getattr(node, "value", None), ast.Constant | ast.Lambda)
-    late = bool(defines) or any(isinstance(part, ast.Lambda) for part in parts)
-    return Statement(text, line, binds, uses, sets, defines, changes, touches, whole, solid, late)
+    is_import = isinstance(node, ast.Import | ast.ImportFrom)
+    is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return Statement(text, line, binds, uses, defines, acts=not (is_import or is_function or is_text))
 
 
 def inner_definitions(node: ast.AST) -> list[DEFINES]:
@@ -176,106 +209,59 @@ def inner_definitions(node: ast.AST) -> list[DEFINES]:
     return found
 
 
-def _changed(part: ast.AST) -> str:
-    """The name of the thing that a part of a statement changes: it sets something in it, or calls what does so."""
-    is_place = isinstance(part, ast.Attribute | ast.Subscript)
-    if not is_place or (isinstance(part.ctx, ast.Load) and not SETTERS.match(getattr(part, "attr", ""))):
-        return ""
-    for _ in range(50):
-        part = getattr(part, "func", None) or getattr(part, "value", part)
-    return getattr(part, "id", "")
+@quiet_parser()
+def read_names(source: str) -> tuple[set[str], set[str]]:
+    """The names that `source` binds or deletes when it runs, and those that it takes from outside.
 
-
-@quiet_compiler()
-def read_names(source: str) -> tuple[set[str], set[str], set[str]]:
-    """The names that `source` binds or deletes, those that it takes from outside, and globals that its functions bind.
-
-    Its bytecode tells them. Functions' own variables are none of them; built-in names are. `*` stands for any name.
-    Raises `SyntaxError` for what cannot be compiled, such as two arguments of one name.
+    The latter are also those that a function in it takes, and built-in names. `ALL_NAMES` stands for any name. Raises
+    `SyntaxError` for what cannot be, such as two arguments of one name.
     """
-    waiting = [(compile(source, "<answer>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True), True, set())]
-    binds = {"*"} if re.search(r"^from __future__|import \*", source) else set()
-    uses, sets = set(), set()
-    has_branches = re.match(r"(if|try|match)\b", source)  # what one has bound, another may have to take from outside
+    table = symtable.symtable(source, "<answer>", "exec")
+    binds = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
+    if re.search(r"^from __future__|import \*", source):
+        binds.add(ALL_NAMES)
+    uses = {each.get_name() for each in table.get_symbols() if each.is_referenced()} - binds
+    waiting = table.get_children()
     while waiting:
-        code, runs_now, own = waiting.pop()
-        for step in dis.get_instructions(code):
-            kind, _, where = step.opname.partition("_")
-            if where not in ("NAME", "GLOBAL", "FROM_DICT_OR_GLOBALS"):
-                continue
-            if kind == "LOAD" and step.argval not in own:
-                uses.add(step.argval)
-            elif kind in ("STORE", "DELETE"):
-                if runs_now or where == "GLOBAL":
-                    (binds if runs_now else sets).add(step.argval)
-                if not (runs_now and has_branches):
-                    own.add(step.argval)
-        consts = [each for const in code.co_consts for each in (const if isinstance(const, tuple) else [const])]
-        if DYNAMIC.intersection(code.co_names):
-            words = re.findall(r"[^\W\d]\w*", " ".join(each for each in consts if isinstance(each, str)))
-            uses |= {*words} - {*code.co_varnames}
-            binds.update(words if runs_now else ())
-        for each in filter(inspect.iscode, consts):
-            is_comprehension = runs_now and each.co_name.endswith(("comp>", "expr>"))
-            waiting.append((each, is_comprehension, own if is_comprehension else set()))
-    return binds, uses, sets
+        inner = waiting.pop()
+        waiting += inner.get_children()
+        for each in inner.get_symbols():
+            is_bound_here = each.is_declared_global() and each.is_assigned()
+            if is_bound_here and inner.get_name() in COMPREHENSIONS:  # by `:=`, when the statement runs
+                binds.add(each.get_name())
+            elif each.is_global() or (inner.get_type() == "class" and each.is_referenced()):
+                uses.add(each.get_name())
+    return binds, uses
 
 
 class Names:
     """The names that the cells of one notebook define; what it has lost of the `lesson`'s cells comes before them."""
 
     def __init__(self, cells: Sequence[Cell], lesson: Sequence[Cell] = ()) -> None:
-        self._by_name: dict[str, list[tuple[Place, Statement]]] = {}
-        self._own: list[tuple[Place, Statement]] = []
-        theirs, known = ({each.source for cell in part for each in cell.statements} for part in (cells, lesson))
-        setters: dict[str, set[str]] = {}
+        self._binders: dict[str, list[tuple[Place, Statement]]] = {}
+        theirs = {each.source for cell in cells for each in cell.statements}
         for number, cell in enumerate([*lesson, *cells], -len(lesson)):
             for position, each in enumerate(cell.statements):
-                if number < 0 and each.source in theirs:
-                    continue
-                called = each.sets.union(*(setters[name] for name in each.uses & setters.keys()))
-                called = called if len(called) <= MOST_GLOBALS else set()
-                setters |= dict.fromkeys(each.defines, called)
-                for name in each.binds if each.defines else each.binds | called:
-                    self._by_name.setdefault(name, []).append(((number, position), each))
-                if each.source not in known:
-                    self._own.append(((number, position), each))
+                if number >= 0 or each.source not in theirs:
+                    for name in each.binds:
+                        self._binders.setdefault(name, []).append(((number, position), each))
 
-    def needed(
-        self, names: Iterable[str], cell: int, but: Collection[str]
-    ) -> tuple[tuple[str, ...], tuple[str, ...], set[str]]:
-        """What an answer in cell number `cell` needs for `names`. `but` are its own, which need no other definition.
+    def find_needed(self, names: Iterable[str], cell: int, but: Collection[str] = ()) -> dict[Place, Statement]:
+        """The definitions that code in cell number `cell` needs for `names`, in order; `but` names need no other.
 
-        Returns definitions in their order, statements that stay behind and may matter, and names without a definition.
+        Of each name, it is all that gives it a value up to the end of that cell or, if there is none, the first after.
         """
-        here = (cell + 1, -1)  # all of the answer's cell counts as before
-        chosen = {place: statement for place, statement in self._by_name.get("*", []) if place < here}
-        first: dict[str, Place] = {}
-        missing, seen = set(), set()
-        waiting = [(name, here) for name in sorted(names)]
+        end = (cell + 1, -1)
+        chosen = {place: each for place, each in self._binders.get(ALL_NAMES, ()) if place < end}
+        waiting, seen = sorted(names), {*but}
         while waiting:
-            name, before = waiting.pop()
-            if name in but or (name, before) in seen:
+            name = waiting.pop()
+            if name in seen:
                 continue
-            seen.add((name, before))
-            found = self._by_name.get(name, [(before, None)])
-            place, statement = found[max(0, bisect.bisect_left(found, before, key=lambda each: each[0]) - 1)]
-            if place == before:
-                missing.add(name)
-                continue
-            if not statement.whole or name not in statement.binds:  # it may be what it was before
-                waiting.append((name, place))
-            if name not in statement.binds and not statement.uses.isdisjoint(but):  # the answer is called
-                continue
-            first[name] = min(place, first.get(name, place))
-            if place not in chosen:
-                chosen[place] = statement
-                places = [place, here] if statement.late else [place]
-                waiting += [(used, each) for used in statement.uses for each in places]
-        start = dict.fromkeys([*missing, *but], (-1, 0)) | first
-        fluid = {name for name, place in first.items() if not chosen[place].solid}
-        left = []
-        for place, each in self._own:
-            after = any(start.get(name, here) < place < here for name in each.changes | (each.touches & fluid))
-            left += [each.source] if after and place not in chosen else []
-        return tuple(chosen[place].source for place in sorted(chosen)), tuple(left), missing
+            seen.add(name)
+            binders = self._binders.get(name, [])
+            for place, each in [one for one in binders if one[0] < end] or binders[:1]:
+                if place not in chosen:
+                    chosen[place] = each
+                    waiting += each.uses
+        return dict(sorted(chosen.items()))

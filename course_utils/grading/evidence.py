@@ -2,30 +2,36 @@
 
 The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
 that `assets/record.schema.json` describes, and nothing more. It becomes what is known of the answer: evidence that can
-be judged, an outcome where the answer kept the run from ending, or why a person has to look.
+be judged, an outcome where the answer kept the run from ending, or why a person has to look. All of it is work for the
+`desk`, which `learn_key` tells the keys.
 """
 
 import hashlib
 import hmac
+import itertools
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import fastjsonschema
 
 from course_utils.exercises.declaration import Declaration
-from course_utils.exercises.judging import alike, facts, judge
+from course_utils.exercises.judging import TOLERANCE, facts, judge
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Evidence
+from course_utils.exercises.plain import Evidence, Plain
 from course_utils.exercises.recorded import recorded_seeds
-from course_utils.grading.answers import BLANK, CollectedAnswer, blame
-from course_utils.grading.report import NOT_GRADED, Score
+from course_utils.grading.answers import BLANK, CollectedAnswer, CollectedNotebook, blame
+from course_utils.grading.report import Score
 from course_utils.grading.sandbox.key import Key
-from course_utils.grading.sandbox.tasks import BLAMED, TOO_LONG, Ran, Task
+from course_utils.grading.sandbox.tasks import BLAMED, CUT, KILLED, TOO_LONG, Ran, Task
 from course_utils.grading.submissions import printable
 from course_utils.root import ASSETS, CourseError, has_answers
 
-LONGEST = 300  # characters of a value in a text for nbval; of a longer one its beginning and its digest
+LONGEST, MOST_LINES = 400, 5_000  # characters of a line for nbval, of a longer one its beginning and digest; lines
+MOST_TEXT = 2_000  # characters of a sentence in the report
+ONE_KIND = {"tuple": "list", "int": "float", "module": "function"}  # kinds of values that count as the same
 check_form = fastjsonschema.compile(json.loads((ASSETS / "record.schema.json").read_text(encoding="utf-8")))
 
 
@@ -58,39 +64,116 @@ def seed_for(exercise: Declaration, secret: int) -> int:
 
 
 def make_task(answer: CollectedAnswer, secret: int) -> Task:
-    """What an engine needs to run an answer."""
-    return Task(answer.exercise.name, "\n".join(answer.support), answer.source, seed_for(answer.exercise, secret))
+    """What an engine needs to run an answer by itself."""
+    return Task({answer.exercise.name: seed_for(answer.exercise, secret)}, answer.support, answer.source)
 
 
-def judge_answer(student: str, lesson: str, answer: CollectedAnswer, key: Key, ran: Ran) -> Score:
-    """The row for an answer, judged in words; with its evidence and the key's as nbval will compare them.
+def make_notebook_task(notebook: CollectedNotebook, exercises: Sequence[Declaration], secret: int) -> Task:
+    """What an engine needs to run a whole notebook, and to try what then bears the names of the exercises."""
+    return Task({each.name: seed_for(each, secret) for each in exercises}, notebook.cells)
 
-    An answer that may have needed what did not travel with it, or did not work there, passes or a person looks.
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known of one answer.
+
+    `outcome` is None where there is no score. `reason` says why, or why a person has to look; it is empty where nobody
+    has to. `got` and `expected` are what the answer did and what the key does, as nbval compares them.
     """
-    exercise, outcome, reason, texts = answer.exercise, answer.outcome, "", ("", "")
+
+    outcome: Outcome | None = None
+    reason: str = ""
+    got: str = ""
+    expected: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether it earns its points."""
+        return bool(self.outcome and self.outcome.passed)
+
+    @property
+    def attempted(self) -> bool:
+        """Whether there was something to judge."""
+        return bool(self.outcome and self.outcome.stage is not Stage.NOT_ATTEMPTED)
+
+
+_keys: dict[str, Key] = {}
+
+
+def learn_key(name: str, key: Key) -> None:
+    """Know from now on the key of the exercise called `name`."""
+    _keys[name] = key
+
+
+def judge_answer(exercise: Declaration, ran: Ran) -> Judged:
+    """Judge an answer in words, by what came of running it.
+
+    If not all worked that it may use, it passes or a person looks.
+    """
     try:
-        if not outcome:
-            outcome, cases, reason = _read_ran(exercise, ran)
-        if not outcome:
-            if key.reason or not fits(cases, key.evidence):
-                raise CourseError(key.reason or "the record of what the answer did is about other inputs")
-            said = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
-            texts = canonical(cases, key.evidence), canonical(key.evidence, key.evidence)
-            outcome = said
+        judged, lost = _judge_run(exercise, _keys[exercise.name], ran)
     except CourseError as error:
-        reason = str(error)
+        return Judged(reason=str(error))
     except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
-        reason = f"the evidence could not be judged: {type(error).__name__}: {error}"
-    stage, by_hand, told = outcome.stage if outcome else NOT_GRADED, not outcome, ""
-    if stage not in (NOT_GRADED, Stage.PASSED, Stage.NOT_ATTEMPTED) and (reason or answer.left):
-        told = ", ".join(f"`{text.splitlines()[0][:80]}`" for text in answer.left[:3])
-        told = f"It was run without {told}, which it may need." if told else "Not all that it uses worked."
-        by_hand, reason = True, reason or told
-    points, sentence, cause = (outcome.points, outcome.sentence, outcome.cause) if outcome else (0, "", "")
-    sentence = " ".join(filter(None, (sentence, told)))
-    stage, sentence, cause, reason = (printable(text, but="\n") for text in (stage, sentence, cause, reason))
-    found = points, exercise.points, stage, sentence, cause, by_hand, reason, ran.seconds
-    return Score(student, lesson, exercise.name, *found, *texts)
+        return Judged(reason=f"the evidence could not be judged: {type(error).__name__}: {error}")
+    return judged if judged.passed or not judged.attempted else replace(judged, reason=lost)
+
+
+def _judge_run(exercise: Declaration, key: Key, ran: Ran) -> tuple[Judged, str]:
+    """What is known of an answer that ran, and which of the definitions that it may use did not work, in words."""
+    outcome, cases, lost = _read_ran(exercise, ran)
+    if outcome:
+        return Judged(outcome), lost
+    if key.reason:
+        raise CourseError(key.reason)
+    if not fits(cases, key.evidence):
+        raise CourseError("the record of what the answer did is about other inputs")
+    outcome = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
+    return Judged(outcome, "", canonical(cases, key.evidence), canonical(key.evidence, key.evidence)), lost
+
+
+def split_ran(ran: Ran, number: int) -> list[Ran]:
+    """What a sandbox gave back of a whole notebook, for each of the `number` of exercises that it was asked about."""
+    lines = list(filter(None, ran.record.split("\n")))
+    missing = Ran(ended=ran.ended or KILLED, seconds=ran.seconds)
+    return [replace(ran, record=lines[at]) if at < len(lines) else missing for at in range(number)]
+
+
+def choose_better(alone: Judged, whole: Judged) -> Judged:
+    """The better result of an answer: by itself, or as a part of the whole notebook, which is said then."""
+    if whole.passed:
+        sentence = "By itself the answer did not pass; with the whole notebook run before it, it did."
+        return replace(whole, outcome=replace(whole.outcome, sentence=sentence))
+    reason = alone.reason  # that cells of a notebook raise is nothing special
+    if whole.outcome is None or CUT in whole.reason:
+        reason = reason or f"the whole notebook could not be run to its end and judged: {whole.reason}"
+    if not whole.attempted or alone.attempted or alone.outcome is None:
+        return replace(alone, reason=reason)
+    sentence = f"{whole.outcome.sentence} This was seen when the whole notebook was run."
+    return replace(whole, outcome=replace(whole.outcome, sentence=sentence.strip()), reason=reason)
+
+
+def to_score(student: str, lesson: str, exercise: Declaration, judged: Judged, seconds: float) -> Score:
+    """The row of the report for an answer; no text in it has control characters or is long."""
+    reason = _say(judged.reason)
+    if judged.outcome is None:
+        return Score(student, lesson, exercise.name, possible=exercise.points, reason=reason, seconds=seconds)
+    outcome = judged.outcome
+    return Score(
+        student=student,
+        lesson=lesson,
+        exercise=exercise.name,
+        points=outcome.points,
+        possible=exercise.points,
+        stage=printable(outcome.stage),
+        sentence=_say(outcome.sentence),
+        cause=_say(outcome.cause),
+        look_by_hand=bool(judged.reason),
+        reason=reason,
+        seconds=seconds,
+        got=judged.got,
+        expected=judged.expected,
+    )
 
 
 def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence[Evidence], str]:
@@ -117,17 +200,55 @@ def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence
     return None, record["cases"], lost
 
 
-def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
-    """The evidence of `cases` as text that equals `canonical(key, key)` exactly where they did what the key did.
+def _say(text: str) -> str:
+    text = printable(text[: MOST_TEXT + 1], but="\n")
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
-    A line a fact. A value that counts as equal to the key's is written as the key's; what does not count is left out.
+
+def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
+    """The evidence of `cases` as text, a line a fact, which nbval compares with `canonical(key, key)`.
+
+    Numbers within tolerance of the key's are written as the key's. All else stays as it is, so that nbval's is a second
+    opinion: whether `judging` finds two values alike is not asked here.
     """
     lines = []
     for number, (case, reference) in enumerate(zip(cases, key, strict=False), start=1):
         lines.append(f"case {number}")
         for fact in facts(case, reference):
-            value = fact.expected if alike(fact.mine, fact.expected) else fact.mine
-            text = json.dumps(value, sort_keys=True)
-            short = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
-            lines.append(f"  {fact.words}: {short if len(text) > LONGEST else text}")
-    return "\n".join(lines)
+            text = json.dumps(settle(fact.mine, fact.expected), sort_keys=True)
+            lines.append(_shorten(f"  {fact.words}: {text}"))
+    return "\n".join(lines[:MOST_LINES])
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def settle(mine: Plain, key: Plain) -> Plain:
+    """A plain value with its numbers as the key's, where they are within tolerance of those in the same place.
+
+    Kinds that count as one have one name. A mapping's pairs are in the order of their keys.
+    """
+    kind, wanted = ONE_KIND.get(mine["type"], mine["type"]), ONE_KIND.get(key["type"], key["type"])
+    if kind != wanted:
+        return mine
+    settled: Plain = {"type": kind}
+    for name in key.keys() - {"type"}:
+        settled[name] = _settle_part(mine.get(name), key[name], is_mapping=kind == "dict")
+    return settled
+
+
+def _settle_part(mine: Any, key: Any, is_mapping: bool = False) -> Any:
+    if isinstance(mine, list) and isinstance(key, list):
+        if is_mapping:
+            mine, key = (sorted(pairs, key=lambda pair: repr(pair[0])) for pairs in (mine, key))
+        together = itertools.zip_longest(mine, key[: len(mine)])
+        return [_settle_part(one, other) for one, other in together]
+    if isinstance(mine, dict) and isinstance(key, dict) and "type" in mine and "type" in key:
+        return settle(mine, key)
+    kinds = {type(mine), type(key)}
+    if kinds in ({float}, {int, float}) and math.isclose(mine, key, **TOLERANCE):
+        return key
+    return mine

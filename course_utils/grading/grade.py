@@ -36,20 +36,21 @@ def run(
             raise CourseError(f"{place} is in a library's folder, which answers may read: take another place.")
     in_class = read_class(live) if live else [{}, {}]
     _end_as_ctrl_c()
+    from course_utils.grading.desk import Desk
     from course_utils.grading.verdict import NOTEBOOK, Comparer
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
-    with _make_crew(engine, jobs, scheduler) as crew, Comparer() as comparer:
+    with _make_crew(engine, jobs, scheduler) as crew, Comparer() as comparer, Desk() as desk:
         from tqdm import tqdm
 
         from course_utils.grading.batch import grade
         from course_utils.grading.resume import GradingMemory
 
-        found, people = _find(submissions, roster, lesson)
+        found, people = _find(submissions, roster, lesson, desk)
         bar = functools.partial(tqdm, None, "grading", unit="notebook", delay=0.1)
         with GradingMemory(report) as memory:
             record = report / NOTEBOOK
-            graded = grade(found, crew=crew, memory=memory, record=record, comparer=comparer, progress=bar)
+            graded = grade(found, crew=crew, desk=desk, memory=memory, record=record, comparer=comparer, progress=bar)
             status = _write_report(graded, len(found), report, people, system, in_class)
     return 0 if exit_zero and not graded.stopped else status
 
@@ -89,13 +90,14 @@ def _end_as_ctrl_c():
             signal.signal(number, signal.default_int_handler)
 
 
-def _find(place, roster, number):
+def _find(place, roster, number, desk):
     from course_utils.grading.roster import add_roster, read_roster
-    from course_utils.grading.submissions import find_submissions, read_lessons
+    from course_utils.grading.submissions import find_submissions, name_by_cells, read_lessons
 
     lessons = read_lessons()
     chosen = {name: each for name, each in lessons.items() if number in (None, name[:2]) and each.exercises}
-    found = [each for each in find_submissions(place, lessons) if number in (None, each.name[:2]) or not each.lesson]
+    found = name_by_cells(find_submissions(place, lessons), lessons, desk)
+    found = [each for each in found if number in (None, each.name[:2]) or not each.lesson]
     handed_in = {each.name: chosen[each.name] for each in found if each.name in chosen}
     if people := read_roster(roster) if roster else {}:
         found = add_roster(found, people, handed_in or chosen)

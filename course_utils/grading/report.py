@@ -26,7 +26,7 @@ from course_utils.show import page_templates
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
 SIGNS = {"passed": "✓", "not attempted": "○", UNREADABLE: "!", NOT_GRADED: "?", NOT_HANDED_IN: "\u2013"}  # or ✗
-VERSION = 3
+VERSION = 4
 CLASS_PAGE = "index.html"
 MOST_CAUSES, MOST_LOOKS = 15, 500
 FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # and the wide forms of the first four
@@ -47,6 +47,7 @@ class Score:
     cause: str = ""
     look_by_hand: bool = True
     reason: str = ""
+    late: bool = False
     seconds: float = 0.0
     got: str = ""
     expected: str = ""
@@ -58,17 +59,25 @@ COLUMNS = tuple(field.name for field in fields(Score))[:-2]
 def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
     """Write `scores.csv` and `scores.json` into `folder`; in the latter also what kept the answers in."""
     rows = [{name: getattr(row, name) for name in COLUMNS} for row in scores]
-    shown = [row | {"look_by_hand": "yes" if row["look_by_hand"] else "no"} for row in rows]
+    shown = [row | {name: "yes" if row[name] else "no" for name in ("look_by_hand", "late")} for row in rows]
     _write_csv(folder / "scores.csv", COLUMNS, shown)
     content = {"version": VERSION, "isolation": list(isolation), "columns": COLUMNS, "scores": rows}
     write_whole(folder / "scores.json", json.dumps(content, indent=1) + "\n")
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    # Text that a spreadsheet would take for a formula gets an apostrophe (owasp.org: CSV Injection).
     text, table = io.StringIO(), [columns, *([row.get(name, "") for name in columns] for row in rows)]
-    csv.writer(text).writerows([f"'{cell}" if str(cell).startswith(FORMULA) else cell for cell in row] for row in table)
+    csv.writer(text).writerows([_no_formula(cell) for cell in row] for row in table)
     write_whole(path, text.getvalue())
+
+
+def _no_formula(cell: object) -> object:
+    """What a spreadsheet would take for a formula with an apostrophe before it (owasp.org: CSV Injection).
+
+    A hyphen alone is none: Moodle writes it for "no grade".
+    """
+    is_formula = str(cell).startswith(FORMULA) and cell != "-"
+    return f"'{cell}" if is_formula else cell
 
 
 def write_gradebook(

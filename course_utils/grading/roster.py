@@ -5,10 +5,12 @@ import io
 import itertools
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from course_utils.grading.downloads import CANVAS_COLUMN, MOODLE_COLUMN, Owner, People, without_number, words_of
 from course_utils.grading.submissions import DAMAGED, Lesson, Submission, printable, without_doubles
 from course_utils.root import CourseError, nearest
 
@@ -17,7 +19,9 @@ NOT_ON_ROSTER = "this name is not on the roster"
 # Headings above the names, the likeliest first, in small letters and digits only; Moodle has the names in two columns.
 HEADINGS = [[name] for name in ("student", "name", "fullname", "login", "username", "sisloginid", "studentid")]
 HEADINGS += [["firstname", "surname"], ["firstname", "lastname"], ["idnumber"], ["email"], ["emailaddress"]]
-NOBODY = {"", "points possible"}  # the latter is in Canvas' second row
+POINTS_POSSIBLE = ("points", "possible")  # in Canvas' second row
+TEST_STUDENT = {"test", "student"}  # whom Canvas adds to every course
+LATE = re.compile(r"\blate\b", re.IGNORECASE)  # in the column `Status` of Moodle's grading worksheet
 
 
 def read_roster(path: Path) -> dict[str, dict[str, str]]:
@@ -45,20 +49,37 @@ def read_roster(path: Path) -> dict[str, dict[str, str]]:
             f"{the_roster} begins with {printable(', '.join(heading[:8])) or 'nothing'}; its first row has to be "
             "headings, one of them `student`, `name`, `login` or `Student ID`, or two: `First name` and `Last name`."
         )
-    students: dict[str, tuple[str, dict[str, str]]] = {}
+    rows = []
     for row in body:
         if any(row[len(heading) :]):
             raise CourseError(f"{the_roster} has more cells than headings beside {row[0]}: put quotes around commas.")
         cells = dict(itertools.zip_longest(heading, row[: len(heading)], fillvalue=""))
         name = printable(_tidy(" ".join(cells[column] for column in columns)))
-        if _key(name) in NOBODY or row[: len(heading)] == heading:
-            continue
-        known = students.setdefault(_key(name), (name, cells))[1]
-        if [*map(_key, known.values())] != [*map(_key, cells.values())]:
-            raise CourseError(f"{the_roster} has two students called {name}; give them names that differ.")
-    if not students:
+        is_nobody = words_of(name) in ((), POINTS_POSSIBLE) or {*words_of(name)} == TEST_STUDENT
+        if not is_nobody and row[: len(heading)] != heading:
+            rows.append((name, cells))
+    if not rows:
         raise CourseError(f"{the_roster} holds no names below its headings.")
-    return dict(students.values())
+    return _by_name(rows, the_roster)
+
+
+def _by_name(rows: Sequence[tuple[str, dict[str, str]]], the_roster: str) -> dict[str, dict[str, str]]:
+    """The rows by name, each once. Two students of one name get their platform's number behind it."""
+    different: dict[tuple[str, ...], tuple[str, dict[str, str]]] = {}
+    for name, cells in rows:
+        different.setdefault((_key(name), *map(_key, cells.values())), (name, cells))
+    times = Counter(_key(name) for name, _ in different.values())
+    students: dict[str, dict[str, str]] = {}
+    for name, cells in different.values():
+        label = name
+        if times[_key(name)] > 1:
+            known = {heading.lower(): text for heading, text in cells.items()}
+            number = known.get(MOODLE_COLUMN) or known.get(CANVAS_COLUMN)
+            label = f"{name} ({number})"
+            if not number or label in students:
+                raise CourseError(f"{the_roster} has two students called {name}; give them names that differ.")
+        students[label] = cells
+    return students
 
 
 def _tidy(text: str, form: str = "NFC") -> str:
@@ -69,19 +90,37 @@ def _key(name: str) -> str:
     return re.sub("[\u0300-\u036f]", "", _tidy(name, "NFKD")).casefold()  # without accents
 
 
-def add_roster(found: Sequence[Submission], names: Collection[str], lessons: Mapping[str, Lesson]) -> list[Submission]:
+def add_roster(
+    found: Sequence[Submission], roster: Mapping[str, Mapping[str, str]], lessons: Mapping[str, Lesson]
+) -> list[Submission]:
     """The submissions, and an entry for each name and lesson without one; who is not on the roster is marked.
 
-    Capitals, spaces and accents of a folder's name do not count. A damaged zip may hold every lesson.
+    `roster` is what `read_roster` gives. A damaged zip may hold every lesson.
     """
-    known, marked = {_key(name): name for name in names}, []
-    missing = dict.fromkeys(itertools.product(names, lessons))
+    people, marked = People(roster), []
+    missing = dict.fromkeys(itertools.product(roster, lessons))
+    by_words = {" ".join(sorted(words_of(without_number(name)))): name for name in roster}
     for each in found:
-        student = known.get(_key(each.student))
-        near = "".join(f"; did you mean {known[key]}?" for key in nearest(_key(each.student), known, 1))
-        remark = "" if student or not each.student else NOT_ON_ROSTER + near
-        marked.append(replace(each, student=student or each.student, remark=remark))
+        owner = each.owner or Owner(each.student)
+        if {*words_of(owner.name)} == TEST_STUDENT or words_of(owner.name) == ("studenttest",):
+            continue
+        candidates = people.find(owner) if each.student else []
+        student, remark = each.student, ""
+        if len(candidates) == 1:
+            (student,) = candidates
+        elif candidates:
+            remark = f"several on the roster are called so: {', '.join(candidates)}"
+        elif each.student:
+            near = nearest(" ".join(sorted(words_of(owner.name))), by_words, 1)
+            remark = f"{NOT_ON_ROSTER}; did you mean {by_words[near[0]]}?" if near else NOT_ON_ROSTER
+        if LATE.search(_status_of(roster.get(student, {}))):
+            owner = replace(owner, late=True)
+        marked.append(replace(each, student=student, remark=remark, owner=owner))
         for name in lessons if DAMAGED in each.reason and not each.lesson else [each.name]:
             missing.pop((student, name), None)
     marked += [Submission(student, name, lesson=lessons[name], reason=NOT_HANDED_IN) for student, name in missing]
     return without_doubles(marked)
+
+
+def _status_of(cells: Mapping[str, str]) -> str:
+    return next((text for heading, text in cells.items() if heading.lower() == "status"), "")

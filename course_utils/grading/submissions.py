@@ -1,9 +1,11 @@
 """Which lessons there are, and which notebooks: a folder of submissions, a zip of one, or one file. Needs no torch.
 
-The guide, `README.md`, describes the layouts. How the folders in a student's zip are called says nothing. Links are not
-followed. Everything found has an entry, with a reason in words where it is no submission.
+The guide, `README.md`, describes the layouts; `downloads` knows those of learning platforms. How the folders in a
+student's zip are called says nothing. Links are not followed. Everything found has an entry, with a reason in words
+where it is no submission.
 """
 
+import contextlib
 import functools
 import os
 import re
@@ -17,6 +19,8 @@ from typing import IO, NamedTuple
 
 from course_utils.exercises.declaration import Declaration, read_declarations
 from course_utils.grading.definitions import Cell, read_cells
+from course_utils.grading.desk import Desk
+from course_utils.grading.downloads import NOTEBOOK, SCRIPT, Owner, name_lesson, split_owners
 from course_utils.root import BACKUPS, ROOT, CourseError, nearest
 
 MAX_BYTES = 20 * 1024 * 1024
@@ -32,6 +36,7 @@ ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
 DAMAGED = "that can be read"  # in the reason why a zip, or a folder, is none
 NOTHING = "nothing"  # stands for what is in an empty folder
+UNKNOWN_NAME = "is not the name of a lesson"  # in the reason why a notebook belongs to none
 
 Members = tuple[zipfile.ZipInfo, ...]
 
@@ -66,11 +71,18 @@ def read_lessons() -> dict[str, Lesson]:
     return {path.stem: Lesson(path, tuple(read_declarations(int(path.stem[:2])))) for path in paths}
 
 
+@functools.cache
+def known_lessons() -> dict[str, Lesson]:
+    """The same, read once in a process."""
+    return read_lessons()
+
+
 @dataclass(frozen=True)
 class Submission:
     """One notebook that a student handed in, or in `reason` why it is none. A `lesson` without a path was not.
 
     `path` is the file or the zip; in a zip, `members` are its entry and, before it, that of the zip that it is in.
+    `owner` is who it came from, as far as the file's place says; `file` is the file's name.
     """
 
     student: str
@@ -80,6 +92,13 @@ class Submission:
     reason: str = ""
     members: Members = ()
     remark: str = ""
+    owner: Owner | None = None
+    file: str = ""
+
+    @property
+    def late(self) -> bool:
+        """Whether it was handed in late, as far as the platform or the roster says."""
+        return bool(self.owner and self.owner.late)
 
 
 class _Entry(NamedTuple):
@@ -87,11 +106,19 @@ class _Entry(NamedTuple):
     path: Path
     members: Members = ()
     reason: str = ""
+    owner: Owner | None = None
 
     @property
     def stem(self) -> str:
-        """The name of a notebook; empty for anything else."""
-        return self.parts[-1][: -len(".ipynb")] if self.parts[-1].lower().endswith(".ipynb") else ""
+        """The name of a notebook without its ending; empty for anything else."""
+        ending = NOTEBOOK.search(self.parts[-1])
+        return self.parts[-1][: ending.start()] if ending else ""
+
+    def read_script(self, lessons: Mapping[str, Lesson]) -> str:
+        """The name of a Python file without its ending, if it is a lesson's; empty for anything else."""
+        ending = SCRIPT.search(self.parts[-1])
+        stem = self.parts[-1][: ending.start()] if ending else ""
+        return stem if name_lesson(stem, lessons) else ""
 
 
 def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
@@ -101,17 +128,48 @@ def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submiss
     entries = _walk(place.resolve())
     if place.is_file() and any(len(entry.parts) == 1 and entry.stem in lessons for entry in entries):
         entries = [entry._replace(parts=(place.name, *entry.parts)) for entry in entries]  # the zip of one student
-    found, others = [], {}
-    for entry in _without_wrapping(entries):
+    found, scripts, others = [], [], {}
+    for entry in _without_wrapping(_with_owners(entries)):
         submission = _to_submission(entry, lessons)
         if entry.stem or entry.reason or (len(entry.parts) == 1 and entry.parts[0].lower().endswith(ARCHIVES)):
             found.append(submission)
+        elif submission.lesson:
+            scripts.append(submission)
         elif len(entry.parts) > 1 and submission.student not in lessons:
-            others.setdefault(submission.student, []).append("/".join(entry.parts[1:]))
-    for student in others.keys() - {one.student for one in found}:
-        shown = ", ".join(sorted(others[student])[:5])
-        found.append(Submission(student, "", reason=f"there is no notebook in the folder, only {shown}"))
-    return without_doubles(found)
+            others.setdefault((submission.student, entry.owner), []).append("/".join(entry.parts[1:]))
+    notebooks = {(one.student, one.name) for one in found}
+    found += [one for one in scripts if (one.student, one.name) not in notebooks]
+    handed_in = {one.student for one in found}
+    for student, owner in others:
+        if student not in handed_in:
+            shown = ", ".join(sorted(others[student, owner])[:5])
+            reason = f"there is no notebook in the folder, only {shown}"
+            found.append(Submission(student, "", reason=reason, owner=owner or Owner(student)))
+    return without_doubles(_tell_namesakes_apart(found))
+
+
+def _tell_namesakes_apart(found: Iterable[Submission]) -> list[Submission]:
+    """The submissions; of two who have one name on a platform, the second gets the platform's number behind it."""
+    first: dict[tuple[str, str], str] = {}
+    named = []
+    for each in sorted(found, key=lambda one: (one.student, one.name, one.owner.number if one.owner else "")):
+        number = each.owner.number if each.owner else ""
+        if number != first.setdefault((each.student, each.name), number):
+            each = replace(each, student=f"{each.student} ({number})")
+        named.append(each)
+    return named
+
+
+def _with_owners(entries: list[_Entry]) -> list[_Entry]:
+    """The entries; where a learning platform wrote whose they are, the owner's name stands for the student's folder."""
+    owners = split_owners(entry.parts for entry in entries)
+    found = []
+    for entry in entries:
+        if entry.parts in owners:
+            owner, below = owners[entry.parts]
+            entry = entry._replace(parts=(owner.name, *below), owner=owner)
+        found.append(entry)
+    return found
 
 
 def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list[_Entry]:
@@ -172,38 +230,81 @@ def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
         return submitted
     notebooks = [entry for entry in entries if entry.stem]
     deep = notebooks and all(len(entry.parts) > 2 and entry.parts[1] != entry.stem for entry in notebooks)
+    deep = deep and not any(entry.owner for entry in entries)
     if deep and len({entry.parts[0] for entry in entries}) == 1 and not ZIP.search(entries[0].parts[0]):
         return _without_wrapping([entry for _, entry in inner])
     return entries
 
 
 def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
-    (*folders, last), stem, reason = entry.parts, entry.stem, entry.reason
+    (*folders, last), reason = entry.parts, entry.reason
+    stem = entry.stem or entry.read_script(lessons)
     if not folders:
         whose = (ZIP.sub("", last), "") if reason and not stem else ("", last)
-        return Submission(*whose, reason=reason or f"{last} is not in a student's folder: student/lesson.ipynb")
-    if zips := [*filter(ZIP.search, folders)]:  # a student's zip is their folder, or in it; its folders say nothing
+        reason = reason or f"{last} is not in a student's folder: student/lesson.ipynb"
+        return Submission(*whose, reason=reason, file=last)
+    zips = [*filter(ZIP.search, folders)]
+    if entry.owner:  # then only the file's own name says anything more
+        folders = folders[:1]
+    elif zips:  # a student's zip is their folder, or in it; its folders say nothing
         folders = [ZIP.sub("", zips[0] if folders[0] in lessons else folders[0])]
     student, name = folders[0], stem or last
-    if len(folders) == 1 and student in lessons and (stem or reason) and stem not in lessons:
+    if not reason:
+        name = name_lesson(stem, lessons) or name
+    if len(folders) == 1 and student in lessons and (stem or reason) and name not in lessons:
         student, name = name, student
     lesson = lessons.get(name)
     if not reason and lesson is None:
         near = nearest(name, lessons)
-        reason = f"{last} is not the name of a lesson" + (f"; the nearest is {near[0]}.ipynb" if near else "")
-    elif not reason and folders[1:] not in ([], [name]):
+        reason = f"{last} {UNKNOWN_NAME}" + (f"; the nearest is {near[0]}.ipynb" if near else "")
+    elif not reason and folders[1:] not in ([], [name], [stem]):
         reason = f"{'/'.join(entry.parts)} is too deep: student/{last} or student/{name}/{last}"
-    return Submission(student, name, entry.path, lesson, reason, entry.members)
+    owner = entry.owner or Owner(student)
+    return Submission(student, name, entry.path, lesson, reason, entry.members, owner=owner, file=last)
+
+
+def name_by_cells(found: Iterable[Submission], lessons: Mapping[str, Lesson], desk: Desk) -> list[Submission]:
+    """The submissions; a notebook with a name of its own belongs to the one lesson that its cells answer, if any."""
+    named = []
+    for each in found:
+        if each.path and UNKNOWN_NAME in each.reason:
+            with contextlib.suppress(CourseError):  # what cannot be read has its reason already
+                if name := desk.ask(find_lesson, read_submission(each)):
+                    each = replace(each, name=name, lesson=lessons[name], reason="")
+        named.append(each)
+    return without_doubles(named)
+
+
+def find_lesson(data: bytes) -> str:
+    """The name of the one lesson of whose exercises a notebook file has an answer, or its cell; empty if there is none.
+
+    It is work for the desk. Raises `CourseError` if it is no notebook.
+    """
+    cells, lessons = read_cells(data), known_lessons().values()
+    ids = {cell.id for cell in cells}
+    defined = {name for cell in cells for each in cell.statements for name in each.defines}
+    by_id = [lesson for lesson in lessons if not ids.isdisjoint(lesson.answer_ids.values())]
+    by_name = [lesson for lesson in lessons if defined.intersection(one.name for one in lesson.exercises)]
+    found = by_id or by_name
+    return found[0].name if len(found) == 1 else ""
 
 
 def without_doubles(found: Iterable[Submission]) -> list[Submission]:
-    """The submissions, sorted; where a student has two for a lesson, the second is none, and says so."""
-    found, first = sorted(found, key=lambda one: (one.student, one.name)), {}
-    for number, each in enumerate(found):
+    """The submissions, sorted; where a student has two for a lesson, the second is none, and says so.
+
+    The first is the one whose file has the lesson's own name, if there is such.
+    """
+    first: dict[tuple[str, str], Submission] = {}
+    kept = []
+    for each in sorted(found, key=lambda one: (one.student, one.name, one.file != f"{one.name}.ipynb", one.file)):
         if each.lesson and not each.reason and first.setdefault((each.student, each.name), each) is not each:
             reason = "it is a second notebook for this lesson; the first counts"
-            found[number] = replace(each, lesson=None, reason=reason)
-    return found
+            other = first[each.student, each.name].file
+            if each.file != other:
+                reason = f"{each.file} is a second notebook for this lesson; {other} counts"
+            each = replace(each, lesson=None, reason=reason)
+        kept.append(each)
+    return kept
 
 
 @functools.lru_cache(maxsize=1)  # to read what is in the zip of a class takes long

@@ -71,13 +71,15 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
 def _count_attempted(data: bytes, lesson: Lesson) -> int:
     answers = collect_answers(read_cells(data), lesson)
     told = {each.exercise.name: each.outcome for each in answers if each.outcome}  # of what cannot be run
-    todo = [name for name, outcome in told.items() if outcome.stage is Stage.NOT_ATTEMPTED]
+    # What a cell assigns to the exercise's name may be an answer too: the grader sees it when it runs the notebook.
+    assigned = {each.exercise.name for each in answers if each.whole}
+    todo = [name for name, outcome in told.items() if outcome.stage is Stage.NOT_ATTEMPTED and name not in assigned]
     if not (number := len(answers) - len(todo)):
         raise CourseError("none of its exercises has been attempted")
     missing = f"; not yet {', '.join(todo)}" if todo else ""
     print(f"{lesson.name}: {number} of {len(answers)} exercises attempted{missing}.")
     for name, outcome in told.items():
-        if name not in todo:  # an answer that is not Python
+        if outcome.stage is not Stage.NOT_ATTEMPTED:  # an answer that is not Python
             print(printable(f"    {name}: {outcome.sentence}"))
     return number
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from course_utils.grading.report import Score
+from course_utils.grading.report import NOT_GRADED, Score
 from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import Closing, environment
 from course_utils.root import skip_grammar
@@ -84,7 +84,10 @@ class Comparer(Closing):
 
 
 def compare(scores: Sequence[Score], comparer: Comparer | None = None) -> list[Score]:
-    """The final scores: nbval compares the texts of each (in a `comparer`), and where it disagrees, a person looks."""
+    """The final scores: nbval compares the texts of each, in a `comparer`.
+
+    An answer passes if the words and nbval both find it equal to the key. Where they disagree, a person looks.
+    """
     compared = [score for score in scores if score.expected]
     problem, found = "", []
     try:
@@ -106,6 +109,8 @@ def _with_doubt(score: Score, equal: bool | None, problem: str) -> Score:
     words = ("equal", "different") if equal else ("different", "equal")
     reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
     reason = f"nbval gave no verdict: {problem}" if equal is None else reason
+    if score.stage == "passed":
+        score = replace(score, stage=NOT_GRADED, points=0)
     return replace(score, look_by_hand=True, reason="; ".join(filter(None, (reason, score.reason))))
 
 

@@ -114,17 +114,10 @@ def life_of_a_call(
     a debugger, by coverage) pauses meanwhile. Raises `CourseError` for an unknown kind or place, and like `read_parts`.
     """
     diary = _Diary(model)
-    with diary.stack as stack:
-        places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
-        places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
-        for place, flag, found in places:  # torch remembers "full" or "legacy" after the last such hook is gone
-            stack.callback(setattr, place, flag, getattr(place, flag))
-            setattr(place, flag, getattr(place, flag) if found else None)
-        stack.enter_context(warnings.catch_warnings())
+    with diary.stack as stack, warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = lambda said, kind, *where: diary.write(
-            "warning", "", None, f"{kind.__name__}: {str(said).splitlines()[0]}"
-        )
+        warnings.showwarning = diary.see_warning
+        _forget_removed_hooks(model, stack)
         for kind, place in hooks:
             stack.enter_context(_register_spy(model, kind, place, diary))
         before = sys.gettrace()
@@ -140,6 +133,16 @@ def life_of_a_call(
         if backward and not go_backward(output):
             diary.write("part", "", output, "There is no backward pass: the output has no graph.", taken=False)
     return diary.moments
+
+
+def _forget_removed_hooks(model: nn.Module, stack: ExitStack) -> None:
+    """Torch remembers "full" or "legacy" after the last such backward hook is gone; here it does so after the call."""
+    places = [(module, "_is_full_backward_hook", module._backward_hooks) for module in model.modules()]
+    places.append((torch_module, "_global_is_full_backward_hook", torch_module._global_backward_hooks))
+    for place, flag, hooks in places:
+        stack.callback(setattr, place, flag, getattr(place, flag))
+        if not hooks:
+            setattr(place, flag, None)
 
 
 class _Text(str):
@@ -188,11 +191,14 @@ class _Diary:
         elif event == "return":
             self.last.pop(frame, None)
             if frame.f_code is nn.Module._call_impl.__code__:
-                sentence = f"{name or 'the model'}: the gradient of its output is computed."
-                for tensor in tensors_in(result):
-                    if tensor.requires_grad:
-                        watch_gradient(self.stack, tensor, lambda grad: self.write("gradient", name, grad, sentence))
+                self.await_gradients(name, result)
         return self.follow
+
+    def await_gradients(self, name: str, output: Any) -> None:
+        sentence = f"{name or 'the model'}: the gradient of its output is computed."
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                watch_gradient(self.stack, tensor, lambda grad: self.write("gradient", name, grad, sentence))
 
     def see_line(self, frame: FrameType, name: str) -> None:
         function, line = self.codes[frame.f_code], frame.f_lineno
@@ -207,17 +213,22 @@ class _Diary:
             if taken:
                 latest.taken, latest.sentence = True, sentence
             return
-        done = frame.f_locals.get(self.result)
-        value = frame.f_locals.get(self.given) if done is None else done
+        result = frame.f_locals.get(self.result)
+        value = frame.f_locals.get(self.given) if result is None else result
         self.last[frame] = self.write("part", name, value, sentence, part=part, line=line, taken=taken)
+
+    def see_warning(self, message: Warning | str, category: type[Warning], *where: Any) -> None:
+        self.write("warning", "", None, f"{category.__name__}: {str(message).splitlines()[0]}")
 
     def see_hook(self, kind: str, place: str, module: nn.Module, seen: tuple[Any, ...]) -> None:
         name = self.names[id(module)] or "the model"
-        label, on = (f"global: {kind}", f" for {name}") if place == "global" else (f"{name}: {kind}", "")
-        latest = [moment.part for moment in self.last.values()]  # none in the backward pass
-        part = latest[-1] if latest else self.parts[f"{kind}s".replace("full backward pre", "backward pre")]
+        is_global = place == "global"
+        label = f"{place if is_global else name}: {kind}"
+        running = [moment.part for moment in self.last.values()]  # none in the backward pass
+        part = running[-1] if running else self.parts[f"{kind}s".replace("full backward pre", "backward pre")]
         self.fired.append(label)
-        sentence = f"{label} fires{on}: it sees {' and '.join(map(show_values, seen))}."
+        values = " and ".join(map(show_values, seen))
+        sentence = f"{label} fires{f' for {name}' if is_global else ''}: it sees {values}."
         self.write("hook", self.names[id(module)], seen, sentence, part=part, line=part.first, hook=label)
 
     def write(self, what: str, module: str, value: Any, sentence: str, **more: Any) -> Moment:
@@ -234,6 +245,8 @@ def _register_spy(model: nn.Module, kind: str, place: str, diary: _Diary) -> Any
             diary.see_hook(kind, place, module, seen)
 
     name = re.sub("[ -]", "_", kind.removeprefix("always-called ").removeprefix("legacy "))
-    where, on = (torch_module, "module_") if place == "global" else (find_layer(model, place)[1], "")
     options = {"always_call": True} if kind.startswith("always-called") else {}
-    return getattr(where, f"register_{on}{name}")(spy, **options)
+    if place == "global":
+        return getattr(torch_module, f"register_module_{name}")(spy, **options)
+    _, module = find_layer(model, place)
+    return getattr(module, f"register_{name}")(spy, **options)

@@ -71,7 +71,8 @@ def _hooks_in(owner: str, scope: str, holder: Any, tables: dict[str, str]) -> It
     full = getattr(holder, "_global_is_full_backward_hook" if scope == "global" else "_is_full_backward_hook", None)
     for kind, attribute in tables.items():
         kind = "legacy backward hook" if kind == "full backward hook" and full is False else kind
-        for key, hook in (table := getattr(holder, attribute) or {}).items():
+        table = getattr(holder, attribute) or {}
+        for key, hook in table.items():
             function = hook.func if isinstance(hook, functools.partial) else hook
             name = getattr(function, "__name__", type(function).__name__)
             yield FoundHook(kind, owner, scope, name, table, key)
@@ -92,19 +93,21 @@ def no_hooks_left(owner: nn.Module | Tensor, *others: nn.Module | Tensor) -> Ite
     Hooks from before the block may stay. Those left are named, and not removed. When the block raises, its own
     exception goes on instead.
     """
-
-    def look() -> dict[tuple[int, int], FoundHook]:
-        return {(id(hook.table), hook.key): hook for each in (owner, *others) for hook in list_hooks(each)}
-
-    before = look()
+    before = _hooks_by_place(owner, *others)
     yield
-    if left := [hook for place, hook in look().items() if place not in before]:
-        words = [
-            f"global {hook.kind} {hook.name} for all modules"
-            if hook.scope == "global"
-            else f"{hook.kind} {hook.name} on {hook.owner or type(owner).__name__}"
-            for hook in left
-        ]
+    left = [hook for place, hook in _hooks_by_place(owner, *others).items() if place not in before]
+    if left:
+        where = [_say_where(hook, owner) for hook in left]
+        count = "1 hook" if len(left) == 1 else f"{len(left)} hooks"
         fix = "Call .remove() on the handle that registering returned, or use the handle as a context manager."
-        count = f"{len(left)} hook{'s'[: len(left) > 1]}"
-        raise HooksLeftError(f"the block left {count} behind: {join_names(words)}. {fix}")
+        raise HooksLeftError(f"the block left {count} behind: {join_names(where)}. {fix}")
+
+
+def _hooks_by_place(*owners: nn.Module | Tensor) -> dict[tuple[int, int], FoundHook]:
+    return {(id(hook.table), hook.key): hook for owner in owners for hook in list_hooks(owner)}
+
+
+def _say_where(hook: FoundHook, owner: nn.Module | Tensor) -> str:
+    if hook.scope == "global":
+        return f"global {hook.kind} {hook.name} for all modules"
+    return f"{hook.kind} {hook.name} on {hook.owner or type(owner).__name__}"

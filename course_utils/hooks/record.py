@@ -66,15 +66,10 @@ def find_layer(model: nn.Module, layer: Layer) -> tuple[str, nn.Module]:
 
 def _matches(title: str, named: dict[str, nn.Module], layer: Layer) -> list[nn.Module]:
     if isinstance(layer, str):
-        name = parent = layer.removeprefix("_orig_mod.")
-        while parent not in named:
-            parent = parent.rpartition(".")[0]
-        if name == parent:
+        name = layer.removeprefix("_orig_mod.")
+        if name in named:
             return [named[name]]
-        near = f" (nearest: {', '.join(names)})" if (names := nearest(name, filter(None, named))) else ""
-        has = join_names([f"{parent}.{child}".strip(".") for child in named[parent]._modules]) or "no layers inside"
-        where = repr(parent) if parent else "the model"
-        raise CourseError(f"layer {layer!r} is not in {title}{near}; {where} has {has}")
+        raise CourseError(f"layer {layer!r} is not in {title}{_list_what_is_near(name, named)}")
     if isinstance(layer, nn.Module):
         if found := [module for module in named.values() if module is uncompiled(layer)]:
             return found
@@ -82,13 +77,24 @@ def _matches(title: str, named: dict[str, nn.Module], layer: Layer) -> list[nn.M
         same = join_names([name for name, module in named.items() if type(module) is type(layer)]) or "none"
         fix = "Give a module of this very model (a copy is another module), or its dotted name."
         raise CourseError(f"the {kind} you gave is not a module of {title}; its {kind} layers are {same}. {fix}")
-    if not isinstance(layer, type) or not issubclass(layer, nn.Module):
-        got = f"{type(layer).__name__} {layer!r}"
-        raise TypeError(f"a layer is a dotted name, a module or a module type such as nn.Conv2d; got {got}")
-    if found := [module for module in named.values() if isinstance(module, layer)]:
-        return found
-    types = sorted({type(module).__name__ for module in named.values()})
-    raise CourseError(f"{title} has no {layer.__name__}; its modules are of type {join_names(types)}")
+    if isinstance(layer, type) and issubclass(layer, nn.Module):
+        if found := [module for module in named.values() if isinstance(module, layer)]:
+            return found
+        types = sorted({type(module).__name__ for module in named.values()})
+        raise CourseError(f"{title} has no {layer.__name__}; its modules are of type {join_names(types)}")
+    got = f"{type(layer).__name__} {layer!r}"
+    raise TypeError(f"a layer is a dotted name, a module or a module type such as nn.Conv2d; got {got}")
+
+
+def _list_what_is_near(name: str, named: dict[str, nn.Module]) -> str:
+    names = nearest(name, filter(None, named))
+    near = f" (nearest: {', '.join(names)})" if names else ""
+    parent = name
+    while parent not in named:
+        parent = parent.rpartition(".")[0]
+    where = repr(parent) if parent else "the model"
+    children = [f"{parent}.{child}".strip(".") for child in named[parent]._modules]
+    return f"{near}; {where} has {join_names(children) or 'no layers inside'}"
 
 
 def join_names(names: Sequence[str], most: int = 12) -> str:
@@ -105,17 +111,15 @@ def check_model(model: nn.Module, gradients: bool = False) -> tuple[list[nn.Modu
     if not isinstance(model, nn.Module):
         fix = "; give the module that was exported" if hasattr(model, "graph_signature") else ""
         raise CourseError(f"a model is an nn.Module, got {type(model).__name__}{fix}")
-    modules, tables = [model], []
-    for module in modules:
-        modules += [child for child in module._modules.values() if child is not None]
-        tables += module._parameters, module._buffers
+    modules = list(model.modules())
+    tables = [table for module in modules for table in (module._parameters, module._buffers)]
     tensors = [tensor for table in tables for tensor in table.values() if tensor is not None]
     for kind in {*map(type, modules)}:
         if issubclass(kind, torch.jit.ScriptModule):
             raise CourseError(f"{kind.__name__} is TorchScript, where no hook runs: give what was scripted or traced")
         if gradients and ".quantized" in kind.__module__ and not kind.__name__.endswith("FloatFunctional"):
             raise CourseError(f"a layer {kind.__name__} is quantised and has no gradients: give the model in float")
-    if gradients and True in [tensor.is_meta for tensor in tensors]:
+    if gradients and any(tensor.is_meta for tensor in tensors):
         raise CourseError("a model on the meta device has shapes and no values: load its weights first")
     return modules, tensors
 
@@ -217,7 +221,9 @@ class Call:
     """One run of one layer: `layer` (its first name), `output`, `input`, and `gradient`, the gradient of the output."""
 
     def __init__(self, layer: str, output: Any, obstacle: str, given: tuple[Any, ...]) -> None:
-        self.layer, self.output, self._input = layer, output, given
+        self.layer = layer
+        self.output = output
+        self._input = given
         self._obstacle = obstacle  # why there is no gradient (yet), as the rest of a sentence
         self._gradients: list[Tensor | None] = [None] * len(tensors_in(output))
 
@@ -241,8 +247,11 @@ class Call:
         gradients = iter(self._gradients)
         return map_tensors(lambda _: next(gradients), self.output, lambda _: None)
 
+    def _describe(self) -> str:
+        return f"output {shapes_in(self.output)}" + (", with its gradient" if self.has_gradient else "")
+
     def __repr__(self) -> str:
-        return f"{self.layer}: output {shapes_in(self.output)}{', with its gradient' if self.has_gradient else ''}"
+        return f"{self.layer}: {self._describe()}"
 
 
 class LayerRecord:
@@ -257,9 +266,9 @@ class LayerRecord:
 
     def __init__(self, name: str, module: nn.Module) -> None:
         self._name = name
+        self.calls: list[Call] = []
         mend = f"Call the model (not `model.forward`) in it. Or {why_never(module)}"
         self._obstacle = f"it never ran in this block. {mend}"
-        self.calls: list[Call] = []
 
     @property
     def outputs(self) -> list[Any]:
@@ -276,8 +285,7 @@ class LayerRecord:
 
     def __repr__(self) -> str:
         ran = "ran once" if len(self.calls) == 1 else f"ran {len(self.calls)} times"
-        what = [repr(call).partition(": ")[2] for call in self.calls]
-        return "; ".join([f"{self._name or 'the model'}: {ran}", *what])
+        return "; ".join([f"{self._name or 'the model'}: {ran}", *(call._describe() for call in self.calls)])
 
 
 class Recording(dict[str, LayerRecord]):
@@ -337,56 +345,74 @@ def record(
     edits = {name: change for layer, change in (edit or {}).items() for name in find_layers(model, layer)}
     modules = find_layers(model, *layers, *edits)
     seen = Recording(model, modules)
-    keep = _copy_detached if detach else torch.clone
-
-    def watch(name: str, module: nn.Module) -> None:
-        given: list[tuple[Any, ...]] = []  # to calls that have not returned yet, the innermost last
-
-        def keep_input(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if seen._open:
-                given.append(map_tensors(_copy_detached, (*args, kwargs) if kwargs else args))
-
-        def keep_output(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-            if not seen._open:  # a copy of the model, made inside the block, keeps this hook: it must do nothing later
-                return None
-            if name in edits and (edited := edits[name](output)) is not None:
-                output = edited
-            kept = map_tensors(keep, output)
-            obstacle = why_no_gradient(output) if gradients else "record(..., gradients=True) records them"
-            call = Call(name, kept, obstacle, given.pop() if given else ())
-            seen[name].calls.append(call)
-            seen.calls.append(call)
-            for place, tensor in enumerate(tensors_in(output if detach else kept)):
-                if gradients and tensor.requires_grad:
-                    watch_gradient(stack, tensor, functools.partial(keep_gradient, call._gradients, place))
-            if stop and all(layer.calls for layer in seen.values()):
-                raise _Reached(seen)
-            return output if detach else map_tensors(torch.clone, kept)
-
-        if inputs:
-            stack.enter_context(module.register_forward_pre_hook(_uncompiled_hook(keep_input), with_kwargs=True))
-        stack.enter_context(module.register_forward_hook(_uncompiled_hook(keep_output)))
-
-    def keep_gradient(found: list[Tensor | None], place: int, gradient: Tensor) -> None:
-        gradient = _copy_detached(gradient) if detach else gradient
-        found[place] = gradient if found[place] is None else found[place] + gradient
-
     with ExitStack() as stack:
         stack.callback(setattr, seen, "_open", False)
         for name, module in modules.items():
-            watch(name, module)
+            hooks = _LayerHooks(seen, name, edits.get(name), gradients, detach, stop, stack)
+            if inputs:
+                keep_input = _uncompiled_hook(hooks.keep_input)
+                stack.enter_context(module.register_forward_pre_hook(keep_input, with_kwargs=True))
+            stack.enter_context(module.register_forward_hook(_uncompiled_hook(hooks.keep_output)))
         try:
             yield seen
         except _Reached as reached:
             if reached.args[0] is not seen:
                 raise
+    _tell_skipped(model, seen)
+
+
+@dataclasses.dataclass(eq=False)
+class _LayerHooks:
+    """The hooks of a `record` block on one layer: they keep in `seen` what it does, until the block ends."""
+
+    seen: Recording
+    name: str
+    change: Callable[[Any], Any] | None  # edits what the layer returns
+    gradients: bool
+    detach: bool
+    stop: bool
+    stack: ExitStack
+    given: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)  # to calls that run now, the innermost last
+
+    def __deepcopy__(self, memo: dict) -> "_LayerHooks":
+        return self  # so that also on a copy of the model, made inside the block, they do nothing later
+
+    def keep_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.seen._open:
+            self.given.append(map_tensors(_copy_detached, (*args, kwargs) if kwargs else args))
+
+    def keep_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
+        if not self.seen._open:
+            return None
+        edited = self.change(output) if self.change else None
+        output = output if edited is None else edited
+        kept = map_tensors(_copy_detached if self.detach else torch.clone, output)
+        obstacle = why_no_gradient(output) if self.gradients else "record(..., gradients=True) records them"
+        call = Call(self.name, kept, obstacle, self.given.pop() if self.given else ())
+        self.seen[self.name].calls.append(call)
+        self.seen.calls.append(call)
+        for place, tensor in enumerate(tensors_in(output if self.detach else kept)):
+            if self.gradients and tensor.requires_grad:
+                watch_gradient(self.stack, tensor, functools.partial(self.keep_gradient, call, place))
+        if self.stop and all(layer.calls for layer in self.seen.values()):
+            raise _Reached(self.seen)
+        return output if self.detach else map_tensors(torch.clone, kept)
+
+    def keep_gradient(self, call: Call, place: int, gradient: Tensor) -> None:
+        gradient = _copy_detached(gradient) if self.detach else gradient
+        before = call._gradients[place]
+        call._gradients[place] = gradient if before is None else before + gradient
+
+
+def _tell_skipped(model: nn.Module, seen: Recording) -> None:
+    """Warn of the layers that never ran and are inside a compiled part, which does not see the hooks of the block."""
     silent = [name for name, layer in seen.items() if not layer.calls]
     parts = _compiled_parts(model) if silent else []
     skipped = [name for name in silent if any(part in ("", name) or name.startswith(f"{part}.") for part in parts)]
     for name in skipped:
         seen[name]._obstacle = _SKIPPED
     if skipped:
-        warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=3)
+        warnings.warn(f"nothing was recorded for {join_names(skipped)}: {_SKIPPED}", stacklevel=4)
 
 
 def _compiled_parts(model: nn.Module) -> list[str]:

@@ -45,7 +45,9 @@ class Timeline:
         self.events: list[Event] = []
         self.note = ""  # why there was no backward pass
         self._names = {id(module): name for name, module in model.named_modules()}
-        self._depth, self._depths, self._open = 0, {}, True
+        self._open = True
+        self._depth = 0  # how many calls are running
+        self._depths: dict[int, int] = {}  # of each module's last call
 
     def order(self, *kinds: str) -> list[tuple[str, str, str, str]]:
         """Return (kind, module, scope, hook) of each event, of these kinds only if any are named: made to compare."""
@@ -57,8 +59,13 @@ class Timeline:
             seen = " -> ".join(str(shapes) for shapes in (e.sees, e.gives) if shapes is not None)
             rows.append((str(number), "  " * e.depth + e.kind, e.module or e.type, f"{e.scope} {e.hook}".strip(), seen))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [[row[0].rjust(widths[0]), *map(str.ljust, row[1:], widths[1:])] for row in rows]
-        return "\n".join(["  ".join(line).rstrip() for line in lines] + [self.note] * bool(self.note))
+        lines = []
+        for number, *cells in rows:
+            line = [number.rjust(widths[0]), *map(str.ljust, cells, widths[1:])]
+            lines.append("  ".join(line).rstrip())
+        if self.note:
+            lines.append(self.note)
+        return "\n".join(lines)
 
     def _write(self, kind: str, module: nn.Module, sees: Any, **more: str) -> None:
         if self._open:

@@ -20,9 +20,11 @@ from course_utils.root import ASSETS, ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
 MARKS = {"ok": (GOOD, "✓"), "warn": (CAUTION, "!"), "fail": (BAD, "✗"), "note": (NEUTRAL, "i")}  # colour and symbol
+OLDEST_PYTHON = (3, 10)
 WIDGETS = ("ipywidgets>=8", "comm", "jupyterlab_widgets>=3")
 REINSTALL = "in the course's folder run `make setup`, then restart the kernel (menu Kernel, Restart Kernel)."
 MAKE_AGAIN = "close Jupyter, delete the folder `.venv` and run `make lab`, with `PYTHON=python3.12` for another Python."
+FREE_SPACE = "free some space: the lessons want 1 GB."
 ONE_INDEX = "PyTorch and torchvision must come from one index."
 OWN_KERNEL = "menu Kernel, Change Kernel, choose Python 3 (ipykernel); or open the lessons with `make lab`."
 
@@ -37,7 +39,8 @@ class Finding(NamedTuple):
 
     def lines(self) -> list[str]:
         """What is said of it."""
-        return [line for line in (self.found, self.details, self.mend and f"To mend it: {self.mend}") if line]
+        mend = f"To mend it: {self.mend}" if self.mend else ""
+        return [line for line in (self.found, self.details, mend) if line]
 
     def __str__(self) -> str:
         return f"{self.status:<6}" + "\n      ".join(self.lines())
@@ -85,9 +88,7 @@ def main() -> int:
 
 def examine(folder: Path) -> Iterator[Finding]:
     """What lessons in `folder` need, the most basic first. Raises nothing, whatever is missing or broken."""
-    python = f"Python {sys.version.split()[0]} at {sys.executable}"
-    old = f"Python is too old: {python}." * (sys.version_info < (3, 10))
-    yield _check("Python is new enough", old, MAKE_AGAIN, python)
+    yield _check_python()
     places = [*site.getsitepackages(), site.getusersitepackages()]
     course = next(iter(installed.distributions(name="course-utils", path=places)), None)
     needed = map(Requirement, (course and course.requires) or [])
@@ -96,28 +97,48 @@ def examine(folder: Path) -> Iterator[Finding]:
         own = wanted.pop(package, Requirement(package))
         yield _check_packages(f"{name} is new enough, and loads", [own], package, f"{MAKE_AGAIN} {ONE_INDEX}")
     yield _check_packages("The other packages are new enough", wanted.values())
-    other = f"The kernel is another Python than the course's: {sys.prefix} does not have the course." * (not course)
-    yield _check("The kernel is the course's own", other, OWN_KERNEL, f"environment {sys.prefix}")
+    yield _check_kernel(has_course=course is not None)
     yield _check_packages("Widgets can be shown", [*map(Requirement, WIDGETS)], "ipywidgets")
+    yield _check_room(folder)
+    yield _check_saving(folder)
+
+
+def _check_python() -> Finding:
+    python = f"Python {sys.version.split()[0]} at {sys.executable}"
+    if sys.version_info < OLDEST_PYTHON:
+        return Finding("fail", f"Python is too old: {python}.", MAKE_AGAIN)
+    return Finding("ok", "Python is new enough", details=python)
+
+
+def _check_kernel(has_course: bool) -> Finding:
+    if not has_course:
+        found = f"The kernel is another Python than the course's: {sys.prefix} does not have the course."
+        return Finding("fail", found, OWN_KERNEL)
+    return Finding("ok", "The kernel is the course's own", details=f"environment {sys.prefix}")
+
+
+def _check_room(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free / 1e9
-    full = f"The disk is nearly full: {free:.1f} GB are free." * (free < 1)
-    more = "free some space: the lessons want 1 GB."
-    yield _check("There is room on the disk", full, more, f"{free:.0f} GB free", "warn")
-    shut = f"Nothing can be saved in {folder}." * (not os.access(folder, os.W_OK))
-    yield _check("Files can be saved in this folder", shut, "move the course to a folder of your own.", str(folder))
+    if free < 1:
+        return Finding("warn", f"The disk is nearly full: {free:.1f} GB are free.", FREE_SPACE)
+    return Finding("ok", "There is room on the disk", details=f"{free:.0f} GB free")
 
 
-def _check(fine: str, wrong: str, mend: str, details: str, status: str = "fail") -> Finding:
-    return Finding(status, wrong, mend) if wrong else Finding("ok", fine, "", details)
+def _check_saving(folder: Path) -> Finding:
+    if not os.access(folder, os.W_OK):
+        return Finding("fail", f"Nothing can be saved in {folder}.", "move the course to a folder of your own.")
+    return Finding("ok", "Files can be saved in this folder", details=str(folder))
 
 
 def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", mend: str = REINSTALL) -> Finding:
-    versions = {one: next((each.version for each in installed.distributions(name=one.name)), "") for one in wanted}
-    lacking = [
-        f"{one.name} {version or 'is missing'} (needed: {one.specifier or 'any version'})"
-        for one, version in versions.items()
-        if not version or not one.specifier.contains(version, prereleases=True)
-    ]
+    found, lacking = [], []
+    for one in wanted:
+        version = next((each.version for each in installed.distributions(name=one.name)), "")
+        if version and one.specifier.contains(version, prereleases=True):
+            found.append(f"{one.name} {version}")
+        else:
+            needed = one.specifier or "any version"
+            lacking.append(f"{one.name} {version or 'is missing'} (needed: {needed})")
     if lacking:
         return Finding("fail", f"Missing or too old: {', '.join(lacking)}.", REINSTALL)
     try:
@@ -126,7 +147,7 @@ def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", me
     except Exception as error:  # a broken build can raise anything
         reason = str(error).strip().partition("\n")[0]
         return Finding("fail", f"{load} does not load: {type(error).__name__}: {reason}", mend)
-    return Finding("ok", fine, "", ", ".join(f"{one.name} {version}" for one, version in versions.items()))
+    return Finding("ok", fine, details=", ".join(found))
 
 
 def _look_for_copy() -> Finding:

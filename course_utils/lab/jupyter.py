@@ -53,20 +53,26 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
     if not lessons:
         mend = "Get the course again, or build them with: make notebooks"
         raise CourseError(f"There is no lesson in {notebooks}. {mend}")
-    (home / "data").mkdir(parents=True, exist_ok=True)
-    # A lesson opens without a question in the way: no news, no offer to update or rebuild.
-    for name, content in json.loads((ASSETS / "lab_settings.json").read_text(encoding="utf-8")).items():
-        write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
-    write_whole(home / "config" / "custom" / "custom.css", (ASSETS / "lab.css").read_text(encoding="utf-8"))
+    _write_settings(home)
     write_whole(work / MARKER, "Your copies of the lessons. An update keeps what is yours in them.\n")
     notary = NotebookNotary(data_dir=str(home / "data"))
     for sentence, written, backup in update_lessons(lessons, work):
         # What is signed shows its pictures at once. What JupyterLab did not trust before is not signed.
         if written and (backup is None or notary.check_signature(nbformat.read(backup, as_version=4))):
             notary.sign(nbformat.read(written, as_version=4))
-        sentences += [sentence] * bool(sentence)
+        if sentence:
+            sentences.append(sentence)
     notary.store.close()
     return sentences
+
+
+def _write_settings(home: Path) -> None:
+    """Let a lesson open without a question in the way: no news, no offer to update or rebuild."""
+    (home / "data").mkdir(parents=True, exist_ok=True)
+    settings = json.loads((ASSETS / "lab_settings.json").read_text(encoding="utf-8"))
+    for name, content in settings.items():
+        write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
+    write_whole(home / "config" / "custom" / "custom.css", (ASSETS / "lab.css").read_text(encoding="utf-8"))
 
 
 def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:

@@ -29,7 +29,6 @@ from course_utils.vision.scores import grow, points_at
 LETTERS = "ABCD"
 SUSPECTS = ("fish", "buoy", "stamp", "water", "sun")
 OBJECTS = ("buoy", "sun")  # those of them that the picture world calls cues
-STATES = ("there", "absent", "moved", "blurred")
 FISH = KINDS.index("fish")
 MARGIN = 4  # pixels between the stamp and the edges of its corner
 NEAR = 8  # pixels, which are one cell of the last maps
@@ -146,9 +145,11 @@ def _with(album: Album, what: str) -> Album:
 def _put(album: Album, what: str, state: str) -> Album:
     place, shots = _check(what), []
     for shot in album.shots:
-        absent = state in ("moved", "blurred") and shot.states[place] == "absent"
         states = [*shot.states]
-        states[place] = "absent" if absent else state
+        if (
+            state in ("there", "absent") or states[place] != "absent"
+        ):  # what is not there can be neither moved nor blurred
+            states[place] = state
         shots.append(shot._replace(states=tuple(states)))
     return Album(tuple(shots))
 
@@ -293,42 +294,71 @@ def weigh(letter: str, pictures: Album, proof: Proof) -> str:
     A proof is accepted if each cause, changed alone, changes most answers; if nothing else that is changed alone does;
     if there is something else, for control; and if no other network gives the same answers to all pairs.
     """
+    try:
+        causes, pairs = _read_causes(proof), _read_pairs(proof)
+        for before, after in pairs:
+            _refuse_other_pictures(pictures, before, after)
+        changed = [(_changed(*pair), answers_changed(letter, *pair)) for pair in pairs]
+        _refuse_causes_without_effect(causes, changed)
+        _refuse_other_effects(causes, changed)
+        for other in LETTERS:
+            if other != letter and all(_alike(letter, other, *pair) for pair in pairs):
+                raise _Refused("another network gives the same answers to all your pairs")
+    except _Refused as reason:
+        return f"refused: {reason}"
+    return ACCEPTED
+
+
+class _Refused(Exception):
+    """Why a proof is not accepted."""
+
+
+def _read_causes(proof: Proof) -> set[str]:
     causes = {proof.causes} if isinstance(proof.causes, str) else set(proof.causes)
     if not causes <= set(SUSPECTS):
-        return f"refused: each cause is one of {', '.join(SUSPECTS)}"
+        raise _Refused(f"each cause is one of {', '.join(SUSPECTS)}")
     if not causes:
-        return "refused: it names no cause"
+        raise _Refused("it names no cause")
+    return causes
+
+
+def _read_pairs(proof: Proof) -> list[tuple[Album, Album]]:
     pairs = [tuple(pair) for pair in proof.pairs]
     if not pairs or not all(len(pair) == 2 and all(isinstance(each, Album) for each in pair) for pair in pairs):
-        return "refused: an experiment is a list of pairs of albums, (before, after)"
-    given, alone, confounded = {shot.number for shot in pictures.shots}, {}, set()
-    for before, after in pairs:
-        numbers = [shot.number for shot in before.shots]
-        if numbers != [shot.number for shot in after.shots]:
-            return "refused: before and after are not the same pictures, so that all of the picture differs"
-        if not given.issuperset(numbers):
-            return "refused: the experiment was not made on the fresh pictures that it was given"
-        if 2 * len(set(numbers)) < len(given):
-            return "refused: what happens in so few pictures may be an accident of these pictures"
-        changed = _changed(before, after)
-        if len(changed) == 1:
-            alone.setdefault(*changed, []).append(answers_changed(letter, before, after))
-        confounded |= changed
+        raise _Refused("an experiment is a list of pairs of albums, (before, after)")
+    return pairs
+
+
+def _refuse_other_pictures(pictures: Album, before: Album, after: Album) -> None:
+    given, numbers = {shot.number for shot in pictures.shots}, [shot.number for shot in before.shots]
+    if numbers != [shot.number for shot in after.shots]:
+        raise _Refused("before and after are not the same pictures, so that all of the picture differs")
+    if not given.issuperset(numbers):
+        raise _Refused("the experiment was not made on the fresh pictures that it was given")
+    if 2 * len(set(numbers)) < len(given):
+        raise _Refused("what happens in so few pictures may be an accident of these pictures")
+
+
+Changed = Sequence[tuple[set[str], float]]  # of each pair: what differs, and the share of answers that change
+
+
+def _refuse_causes_without_effect(causes: set[str], changed: Changed) -> None:
     for cause in [each for each in SUSPECTS if each in causes]:
-        if cause not in alone:
-            with_others = "is changed only together with something else" if cause in confounded else "is never changed"
-            return f"refused: a cause that you name {with_others}"
-        if max(alone[cause]) < EFFECT:
-            return "refused: a cause that you name is changed alone, and most answers stay as they are"
-    others = [max(shares) for what, shares in alone.items() if what not in causes]
+        alone = [share for what, share in changed if what == {cause}]
+        if not alone:
+            together = any(cause in what for what, _ in changed)
+            how = "is changed only together with something else" if together else "is never changed"
+            raise _Refused(f"a cause that you name {how}")
+        if max(alone) < EFFECT:
+            raise _Refused("a cause that you name is changed alone, and most answers stay as they are")
+
+
+def _refuse_other_effects(causes: set[str], changed: Changed) -> None:
+    others = [share for what, share in changed if len(what) == 1 and not what <= causes]
     if not others:
-        return "refused: nothing but the cause is ever changed alone, so perhaps any change does the same"
+        raise _Refused("nothing but the cause is ever changed alone, so perhaps any change does the same")
     if max(others) >= EFFECT:
-        return "refused: something that you do not name, changed alone, changes most answers as well"
-    for other in LETTERS:
-        if other != letter and all(_alike(letter, other, *pair) for pair in pairs):
-            return "refused: another network gives the same answers to all your pairs"
-    return ACCEPTED
+        raise _Refused("something that you do not name, changed alone, changes most answers as well")
 
 
 def seal(letter: str, pictures: Album, proof: Proof, verdict: str) -> int:

@@ -37,11 +37,19 @@ def follow_things(maps: Tensor, batch: SceneBatch) -> Followed:
     kinds = batch.labels.topk(int(there.sum(1).max()), 1).indices  # of each picture; what it does not show has no mask
     covered = F.adaptive_avg_pool2d((batch.owners[:, None] == kinds[..., None, None] + 1).float(), maps.shape[2:])
     on_things = (positive @ covered.flatten(2).mT).movedim(1, 0).flatten(1)
-    (on, tells), responses = torch.zeros(2, maps.shape[1], len(KINDS)), positive.sum(2)
+    on, responses = torch.zeros(maps.shape[1], len(KINDS)), positive.sum(2)
     on.index_add_(1, kinds.flatten(), on_things)
-    for column, kind in enumerate(KINDS):
-        one, other = responses[there[:, column]][:, None], responses[~there[:, column]][None]
-        if not (len(one) and other.shape[1]):
-            raise CourseError(f"of {len(batch)} pictures, {len(one)} show a {kind}: take more pictures")
-        tells[:, column] = ((one > other).float() + (one == other).float() / 2).mean((0, 1))
-    return Followed(on / (responses.T @ there.float()).clamp(min=1e-12), tells)
+    for kind, seen in zip(KINDS, there.T, strict=True):
+        if seen.all() or not seen.any():
+            raise CourseError(f"of {len(batch)} pictures, {int(seen.sum())} show a {kind}: take more pictures")
+    share = on / (responses.T @ there.float()).clamp(min=1e-12)
+    return Followed(share, torch.stack([tells(responses, seen) for seen in there.T], dim=1))
+
+
+def tells(responses: Tensor, there: Tensor) -> Tensor:
+    """In which share of all pairs of a picture with the thing and one without it, a channel responds more to the first.
+
+    responses: (N, C); there: (N,) bool. (C,): 1 is perfect, 0.5 is chance.
+    """
+    one, other = responses[there][:, None], responses[~there][None]
+    return ((one > other).float() + (one == other).float() / 2).mean((0, 1))

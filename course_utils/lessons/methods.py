@@ -17,10 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_utils.lessons.channels import tells as tells
 from course_utils.lessons.evidence import COLLAGE, draw_things, show_tiles
 from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
 from course_utils.vision.networks import Classifier, PictureNet, load_classifier
+from course_utils.vision.patching import output_of
 from course_utils.vision.pictures import Picture, draw_heat
 from course_utils.vision.real import PHOTOGRAPHS, collage, photograph
 from course_utils.vision.saliency import relu, scale_to_unit, upsample
@@ -203,20 +205,7 @@ def draw_album(count: int, seed: int) -> Album:
 @torch.no_grad()
 def channel_means(model: nn.Module, layer: str, images: Tensor) -> Tensor:
     """The mean of each channel of a layer, (N, C), for many pictures."""
-    kept = []
-    with model.get_submodule(layer).register_forward_hook(lambda module, args, output: kept.append(output)):
-        for part in images.split(60):
-            model(part)
-    return torch.cat(kept).mean((2, 3))
-
-
-def tells(responses: Tensor, there: Tensor) -> Tensor:
-    """In which share of all pairs of a picture with the thing and one without it, a channel responds more to the first.
-
-    responses: (N, C); there: (N,) bool. (C,): 1 is perfect, 0.5 is chance.
-    """
-    one, other = responses[there][:, None], responses[~there][None]
-    return ((one > other).float() + (one == other).float() / 2).mean((0, 1))
+    return torch.cat([output_of(model, layer, part).mean((2, 3)) for part in images.split(60)])
 
 
 def fit_probe(features: Tensor, answers: Tensor, ridge: float = 10.0) -> Callable[[Tensor], Tensor]:

@@ -51,7 +51,8 @@ class SideBySide(Outcome):
         head = "".join(f'<th scope="col" style="text-align:left">{name}</th>' for name in (*HEAD, ""))
         rows = "".join(
             f'<tr><th scope="row" style="text-align:left">{html.escape(pair.words)}</th>'
-            f"<td>{draw(pair.wanted)}</td><td>{draw(pair.got)}</td><td>{'≠ ' * bool(pair.mark)}{pair.mark}</td></tr>"
+            f"<td>{draw(pair.wanted)}</td><td>{draw(pair.got)}</td>"
+            f"<td>{f'≠ {pair.mark}' if pair.mark else ''}</td></tr>"
             for pair in self.pairs
         )
         caption = f"Side by side, for {html.escape(self.given)}"

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
+from collections.abc import Callable, Mapping
 
 from course_utils.exercises import classroom, saved_progress
 from course_utils.root import write_whole
@@ -24,12 +25,15 @@ PATIENCE = 5  # seconds for an answer
 PAUSES = 0.5, 15  # seconds between two tries to send a report: at first, and at most
 SILENCE = 40  # seconds without a sign; the class gives one every ten
 ALONE = 120  # seconds without the class until explanations open as ever
+MOST_BYTES = 10_000  # of an answer
 JOINED = """From now on, `predict` and `check` in this notebook also tell your class what you chose, how far your answer
 came, and its likely cause. They never send your code or its output, or what you did before."""
+PHONE = "To vote from your phone as the same learner, open {0} there, with your own code {1} as the room code."
 LEAVING = "To leave, restart the kernel. In another notebook of this lesson, run this line again."
 LOST = "Your class cannot be reached just now. Go on as ever: what you do is sent when it is there again."
-REFUSED = {403: "The room code is another one: look at the projected page.", 429: "Wait a few seconds, and try again."}
+FORGOTTEN = "You are not in the class any more, so nothing is sent. To come back, run `join` with the room code again."
 UNREACHED = "This notebook's kernel cannot reach the instructor's computer. Is the address the one on the page?"
+BROWSER = "If your browser or your phone can open {0}, you can vote there."
 
 _members: list["_Member"] = []  # in this kernel: one, or none yet
 
@@ -37,33 +41,51 @@ _members: list["_Member"] = []  # in this kernel: one, or none yet
 def join(address: str, code: str, name: str = "") -> classroom.Note:
     """Join the class at `address` with its room `code`, both as the projected page shows them; `name` is optional.
 
-    Never raises: whatever comes in, a sentence comes out.
+    Your own code, which a phone shows after you joined there, makes the same learner of both. Never raises: whatever
+    comes in, a sentence comes out.
     """
     address = str(address).strip().rstrip("/")
     address = address if address.startswith(("http://", "https://")) else f"http://{address}"
-    content = {"code": str(code), "name": str(name), "token": _known(address)}
+    content = {"code": str(code), "name": str(name), "token": _read_token(address)}
     try:
-        with _open(f"{address}/join", content) as answer:
-            found = json.loads(answer.read(10_000))
-        token, name = str(found["token"]), str(found["name"])
+        found = _ask_to_join(address, content)
     except urllib.error.HTTPError as error:
-        return classroom.Note("join: not in the class", (REFUSED.get(error.code, f"The class says: {error}."),))
-    except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
-        return classroom.Note(f"join: no class at {address}", (UNREACHED,))
-    if path := saved_progress.location():
-        with contextlib.suppress(OSError):
-            write_whole(path.with_name(FILE), json.dumps({address: token}))
+        return classroom.Note("join: not in the class", (_read_reason(error),))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, http.client.HTTPException):
+        return classroom.Note(f"join: no class at {address}", (UNREACHED, BROWSER.format(address)))
+    _keep_token(address, found["token"])
     for other in _members:
         other.leave()
-    _members[:] = [_Member(address, token)]
-    return classroom.Note(f"You are in the class as {name}.", (JOINED, LEAVING), symbol="✓")
+    _members[:] = [_Member(address, found["token"], found["opened"])]
+    lines = JOINED, PHONE.format(address, found["code"]), LEAVING
+    return classroom.Note(f"You are in the class as {found['name']}.", lines, symbol="✓")
 
 
-def _known(address: str) -> str:
+def _ask_to_join(address: str, content: Mapping[str, str]) -> dict:
+    """What the class answers: token, name and own code as texts, and by prediction whether it is `opened`."""
+    with _open(f"{address}/join", content) as answer:
+        found = json.loads(answer.read(MOST_BYTES))
+    texts = {key: str(found[key]) for key in ("token", "name", "code")}
+    return texts | {"opened": {str(name): bool(opened) for name, opened in found["opened"].items()}}
+
+
+def _read_reason(error: urllib.error.HTTPError) -> str:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, http.client.HTTPException):
+        return str(json.loads(error.read(MOST_BYTES))["refused"])
+    return f"The class says: {error}."
+
+
+def _read_token(address: str) -> str:
     tokens = {each.address: each.token for each in _members}
     with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # no folder, no file, a damaged one
         tokens = json.loads(saved_progress.location().with_name(FILE).read_text(encoding="utf-8")) | tokens
     return str(tokens.get(address, ""))
+
+
+def _keep_token(address: str, token: str) -> None:
+    if path := saved_progress.location():
+        with contextlib.suppress(OSError):
+            write_whole(path.with_name(FILE), json.dumps({address: token}))
 
 
 def _open(url: str, content: object = None, token: str = "", patience: float = 0) -> http.client.HTTPResponse:
@@ -72,27 +94,50 @@ def _open(url: str, content: object = None, token: str = "", patience: float = 0
     return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=patience or PATIENCE)
 
 
+# ---- the three places where the class touches the lesson
+
+
+def _start_listening(tell: Callable[[str, str, str, str], str]) -> None:
+    classroom.joined_class.listeners.append(tell)
+
+
+def _stop_listening(tell: Callable[[str, str, str, str], str]) -> None:
+    with contextlib.suppress(ValueError):  # it has stopped already
+        classroom.joined_class.listeners.remove(tell)
+
+
+def _open_explanations(opened: Mapping[str, bool]) -> None:
+    classroom.follow_class(opened)
+
+
 class _Member:
-    def __init__(self, address: str, token: str) -> None:
+    """The learner of this kernel, from `join` until `leave`, with a thread that sends and one that follows."""
+
+    def __init__(self, address: str, token: str, opened: Mapping[str, bool]) -> None:
         self.address, self.token = address, token
         self._waiting: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
-        self._lost = self._told = self._gone = False
-        classroom.joined_class.listeners.append(self.tell)
+        self._lost = self._told = self._gone = self._forgotten = False
+        _open_explanations(opened)  # before the first vote, which would open one
+        _start_listening(self.tell)
         for work in (self._send, self._follow):
             threading.Thread(target=work, daemon=True).start()
 
     def leave(self) -> None:
+        """Report nothing any more."""
         self._gone = True
-        with contextlib.suppress(ValueError):
-            classroom.joined_class.listeners.remove(self.tell)
+        _stop_listening(self.tell)
 
     def tell(self, kind: str, name: str, said: str, cause: str) -> str:
         """Report what was checked or chosen; what it answers is shown to the learner."""
+        if self._forgotten:
+            self.leave()
+            _open_explanations({})
+            return FORGOTTEN
         self._waiting.put({"id": uuid.uuid4().hex, "kind": kind, "name": name, "said": said, "cause": cause})
         if self._lost and not self._told:
             self._told = True
             return LOST
-        return f"Your class gets `{said}` as your vote." * (kind == "prediction")
+        return f"Your class gets `{said}` as your vote." if kind == "prediction" else ""
 
     def _send(self) -> None:
         while not self._gone:
@@ -106,8 +151,7 @@ class _Member:
         try:
             _open(f"{self.address}/report", report, self.token).close()
         except urllib.error.HTTPError as error:
-            if error.code == 401:  # the class has forgotten its learners
-                self.leave()
+            self._forgotten = self._forgotten or error.code == 401
             return error.code != 429 and error.code < 500
         except (OSError, http.client.HTTPException):
             self._lost = True
@@ -117,18 +161,19 @@ class _Member:
 
     def _follow(self) -> None:
         heard = time.monotonic()
-        while not self._gone:
+        while not (self._gone or self._forgotten):
             try:
                 with _open(f"{self.address}/events", None, self.token, SILENCE) as lines:
                     for line in lines:
                         heard = time.monotonic()
                         if line.startswith(b"data: ") and not self._gone:
-                            classroom.follow_class(json.loads(line[6:]))
+                            _open_explanations(json.loads(line.removeprefix(b"data: ")))
             except urllib.error.HTTPError as error:
-                if error.code == 401:
-                    self.leave()
+                self._forgotten = self._forgotten or error.code == 401
             except (OSError, ValueError, TypeError, http.client.HTTPException):
-                pass
-            if self._gone or time.monotonic() - heard > ALONE:
-                classroom.follow_class({})
+                pass  # the class is away: try again
+            if time.monotonic() - heard > ALONE:
+                _open_explanations({})
             time.sleep(CHANCE.uniform(0.5, 2))
+        if self._forgotten:
+            _open_explanations({})

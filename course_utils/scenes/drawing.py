@@ -34,6 +34,10 @@ class Dice(random.Random):
     def chance(self, probability: float) -> bool:
         return self.random() < probability
 
+    def maybe(self, word: str, probability: float) -> str:
+        """The word with this probability, else none: ""."""
+        return word if self.chance(probability) else ""
+
     def whole(self, low: int, high: int) -> int:
         """A whole number from `low` to `high`, both included."""
         return low + int(self.random() * (high - low + 1))
@@ -43,8 +47,8 @@ class Dice(random.Random):
 
     def pick_two(self, options: Sequence) -> tuple:
         first = self.whole(0, len(options) - 1)
-        second = self.whole(0, len(options) - 2)
-        return options[first], options[second + (second >= first)]
+        others = [*options[:first], *options[first + 1 :]]
+        return options[first], self.pick(others)
 
     def split(self) -> Dice:
         """New dice, thrown independently of how often these are used later."""

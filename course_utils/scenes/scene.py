@@ -145,21 +145,25 @@ def scenes(
     count, things = _whole(count, "count", 1, 10**7), _whole(things, "things", 0, 2)
     seed, size = _whole(seed, "seed", 0, 2**31 - 1), _whole(size, "size", 64, 512)
     pool = tuple(dict.fromkeys(require("Kinds of things", kind, KINDS) for kind in kinds))
-    available = {*pool, *([] if contains is None else [require("Kinds of things", contains, KINDS)])}
+    available = set(pool)
+    if contains is not None:
+        available.add(require("Kinds of things", contains, KINDS))
     if len(available) < things:
         raise CourseError(f"{things} different things per picture need as many kinds, got {len(available)}")
-    rule = cue if isinstance(cue, Mapping) else {} if cue is None else {KINDS[0]: cue}
-    for kind, name in rule.items():
-        require("Kinds of things", kind, KINDS)
-        require("Cues", name, CUES)
+    if isinstance(cue, Mapping):
+        for kind, name in cue.items():
+            require("Kinds of things", kind, KINDS)
+            require("Cues", name, CUES)
+    elif cue is not None:
+        require("Cues", cue, CUES)
 
     images, owners = np.empty((count, 3, size, size), np.uint8), np.empty((count, size, size), np.uint8)
     labels = torch.zeros(count, len(KINDS))
     for index in range(count):
         picture_seed = ((seed + 1) << 32) + index  # out of reach of `scene` and of the other batches' seeds
         chosen = _choose(pool, contains, things, _throw(picture_seed)[0])
-        shown_cue = next((rule[kind] for kind in chosen if kind in rule), None) if rule is cue else cue
-        images[index], owners[index], _ = _compose(chosen, picture_seed, size, None, shown_cue, None)
+        shown = next((cue[kind] for kind in chosen if kind in cue), None) if isinstance(cue, Mapping) else cue
+        images[index], owners[index], _ = _compose(chosen, picture_seed, size, cue=shown)
         labels[index, [KINDS.index(kind) for kind in chosen]] = 1
     return SceneBatch(torch.from_numpy(images), labels, torch.from_numpy(owners))
 
@@ -177,7 +181,9 @@ def _whole(value: int, what: str, low: int, high: int) -> int:
     return operator.index(value)
 
 
-def _compose(kinds: Sequence[str], seed: int, size: int, background: str | None, cue: str | None, edit: Edit) -> tuple:
+def _compose(
+    kinds: Sequence[str], seed: int, size: int, background: str | None = None, cue: str | None = None, edit: Edit = None
+) -> tuple[np.ndarray, np.ndarray, _World]:
     """Paint one picture: (3, size, size) uint8, its owners (size, size) uint8, and its world."""
     draw = _draw_world if size <= SIZE else _draw_world.__wrapped__  # large ones would take much memory
     world = draw(tuple(kinds), seed, size, background)
@@ -237,7 +243,8 @@ def _draw_thing(kind: str, dice: Dice, light: tuple[float, float], size: int, al
     pencil, thing = Pencil(), drawn.THINGS[kind]
     thing.draw(pencil, dice, *dice.pick_two(drawn.PAINTS))
     scale = size * (dice.between(0.25, 0.34) if alone else dice.between(0.2, 0.29))
-    angle, side = dice.between(-thing.tilt, thing.tilt), (-1 if dice.chance(0.5) else 1)
+    angle = dice.between(-thing.tilt, thing.tilt)
+    side = -1 if dice.chance(0.5) else 1
     return paint(pencil.parts, scale, light, angle, side * dice.between(0.9, 1.1))
 
 

@@ -57,7 +57,8 @@ def draw_water(pencil: Pencil, dice: Dice, mood: Mood) -> None:
         draw(pencil, "island", at=(dice.between(0.1, 0.9), horizon, dice.between(0.12, 0.25)), low=mood.low)
     for step in range(6):
         top = horizon + (1 - horizon) * step / 6 * (0.7 + 0.3 * step / 6)
-        crest = [(x / 4, top + (0.006 + 0.012 * step / 6) * (1 if x % 2 else -1) * (step > 0)) for x in range(-1, 6)]
+        height = 0.006 + 0.012 * step / 6 if step else 0  # of the waves; the horizon is a straight line
+        crest = [(x / 4, top + height if x % 2 else top - height) for x in range(-1, 6)]
         band = [*crest, (1.3, 1.1), (1.3, 1.1), (-0.3, 1.1), (-0.3, 1.1)]
         pencil.flat(smooth(band), mix(sea, deep, step / 5))
     for _ in range(9):

@@ -73,7 +73,7 @@ def _colour(part: ElementTree.Element, paints: Mapping[str, Colour]) -> Colour:
 
 
 def draw_balloon(pencil: Pencil, dice: Dice, silk: Colour, other: Colour) -> None:
-    draw(pencil, "balloon", "band" * dice.chance(0.5), silk=silk, other=other)
+    draw(pencil, "balloon", dice.maybe("band", 0.5), silk=silk, other=other)
 
 
 def draw_bird(pencil: Pencil, dice: Dice, feathers: Colour, other: Colour) -> None:
@@ -89,7 +89,7 @@ def draw_bird(pencil: Pencil, dice: Dice, feathers: Colour, other: Colour) -> No
 def draw_boat(pencil: Pencil, dice: Dice, hull: Colour, sail: Colour) -> None:
     sail, wind = mix(sail, WHITE, 0.35), dice.between(0.3, 0.44)
     bent = {"sail": smooth(f"0.07,-0.9 0.07,-0.9 {wind},-0.35 0.76,0.32 0.76,0.32 0.07,0.36 0.07,0.36")}
-    draw(pencil, "boat", "stripes" * dice.chance(0.5), bent=bent, hull=hull, sail=sail, pennant=dice.pick(PAINTS))
+    draw(pencil, "boat", dice.maybe("stripes", 0.5), bent=bent, hull=hull, sail=sail, pennant=dice.pick(PAINTS))
 
 
 def draw_car(pencil: Pencil, dice: Dice, hull: Colour, stripe: Colour) -> None:
@@ -97,15 +97,15 @@ def draw_car(pencil: Pencil, dice: Dice, hull: Colour, stripe: Colour) -> None:
 
 
 def draw_cat(pencil: Pencil, dice: Dice, coat: Colour, scarf: Colour) -> None:
-    stripes, lift = "stripes" * dice.chance(0.5), dice.between(-0.25, 0.2)
+    stripes, lift = dice.maybe("stripes", 0.5), dice.between(-0.25, 0.2)
     iris = dice.pick(palette("d7e86b f6d04d 9fe0c8 ffffff"))
     bent = {"tail": line([(0.25, 0.86), (0.72, 0.8), (0.84, 0.35 + lift), (0.66, 0.0 + lift)], 0.2, 0.14)}
-    draw(pencil, "cat", stripes, "scarf" * dice.chance(0.4), bent=bent, coat=coat, scarf=scarf, iris=iris)
+    draw(pencil, "cat", stripes, dice.maybe("scarf", 0.4), bent=bent, coat=coat, scarf=scarf, iris=iris)
 
 
 def draw_dog(pencil: Pencil, dice: Dice, coat: Colour, collar: Colour) -> None:
     bent = {"tail": line([(-0.6, 0.02), (-0.84, -0.2), (-0.9 + dice.between(-0.15, 0.15), -0.55)], 0.18, 0.08)}
-    draw(pencil, "dog", "spots" * dice.chance(0.5), "tongue" * dice.chance(0.4), bent=bent, coat=coat, collar=collar)
+    draw(pencil, "dog", dice.maybe("spots", 0.5), dice.maybe("tongue", 0.4), bent=bent, coat=coat, collar=collar)
 
 
 def draw_fish(pencil: Pencil, dice: Dice, skin: Colour, other: Colour) -> None:
@@ -131,7 +131,7 @@ def draw_tree(pencil: Pencil, dice: Dice, leaves: Colour, fruit: Colour) -> None
     if dice.chance(0.4):
         draw(pencil, "fir", leaves=leaves, bark=bark)
     else:
-        draw(pencil, "tree", "fruit" * dice.chance(0.5), leaves=leaves, bark=bark, fruit=fruit)
+        draw(pencil, "tree", dice.maybe("fruit", 0.5), leaves=leaves, bark=bark, fruit=fruit)
 
 
 class Kind(NamedTuple):

@@ -103,10 +103,10 @@ def compute_logits(model: nn.Module, images: Tensor, batch_size: int = 100) -> T
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()
-    scale = 1 if images.is_floating_point() else 255
+    brightest = 1 if images.is_floating_point() else 255
     try:
         with torch.no_grad():
-            return torch.cat([model(part / scale) for part in images.split(batch_size)])
+            return torch.cat([model(part / brightest) for part in images.split(batch_size)])
     finally:
         for module, training in modes.items():
             module.training = training
@@ -125,15 +125,19 @@ class Accuracy(NamedTuple):
 
     def __str__(self) -> str:
         text = f"{self.pictures} pictures: all things right and nothing else {self.exact:.1%}"
-        least = min(self.recall, key=self.recall.get, default="")
-        return text + (f"; seen least often: {least} ({self.recall[least]:.1%})" if least else "")
+        if not self.recall:
+            return text
+        least = min(self.recall, key=self.recall.get)
+        return f"{text}; seen least often: {least} ({self.recall[least]:.1%})"
 
 
 def measure(model: nn.Module, pictures: SceneBatch) -> Accuracy:
     """Compare what `model` says about `pictures`, in the order of `KINDS`, with what is there."""
     there, seen = pictures.labels.bool(), compute_logits(model, pictures.images) > 0
-    recall = {KINDS[k]: seen[there[:, k], k].float().mean().item() for k in there.any(0).nonzero().flatten().tolist()}
-    return Accuracy(len(pictures), (seen == there).all(1).float().mean().item(), recall)
+    exact = (seen == there).all(1).float().mean().item()
+    kinds = zip(KINDS, there.T, seen.T, strict=True)
+    recall = {kind: sees[has].float().mean().item() for kind, has, sees in kinds if has.any()}
+    return Accuracy(len(pictures), exact, recall)
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,9 @@ class Classifier:
         if logits.shape != (len(self.classes),):
             raise CourseError(f"{self.name} gives logits ({len(self.classes)},) per picture, got {tuple(logits.shape)}")
         shares = logits.detach().sigmoid() if self.several else logits.detach().softmax(0)
-        top = shares.topk(min(count, len(self.classes)))
-        return [(self.classes[k], share) for k, share in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+        highest = shares.topk(min(count, len(self.classes)))
+        names = [self.classes[number] for number in highest.indices.tolist()]
+        return list(zip(names, highest.values.tolist(), strict=True))
 
     @torch.no_grad()
     def likeliest(self, picture: Tensor, count: int = 5) -> list[tuple[str, float]]:
@@ -175,8 +180,12 @@ class Classifier:
 
     def read_target(self, words: str) -> Target:
         """What `saliency` takes for "tiger cat", its logit, or for "tiger cat rather than tabby", the difference."""
-        first, *others = (self.number_of(name.strip()) for name in words.split(RATHER, 1))
-        return (lambda logits: logits[:, first] - logits[:, others[0]]) if others else first
+        wanted, rather, other = words.partition(RATHER)
+        first = self.number_of(wanted.strip())
+        if not rather:
+            return first
+        second = self.number_of(other.strip())
+        return lambda logits: logits[:, first] - logits[:, second]
 
 
 def list_classifiers() -> list[str]:
@@ -198,39 +207,49 @@ def load_classifier(name: str, pretrained: bool | Literal["if cached"] = True) -
     """
     require("Networks", name, list_classifiers(), "`networks.list_classifiers()`")
     if name == REAL:
-        return Classifier(name, *load_parts(), True, several=False, note=f"{name} has weights trained on ImageNet.")
+        note = f"{name} has weights trained on ImageNet."
+        return Classifier(name, *load_parts(), pretrained=True, several=False, note=note)
     return _describe_picture_net(name) if name in PICTURE_NETS else _load_torchvision(name, pretrained)
 
 
 def _describe_picture_net(name: str) -> Classifier:
     from torchvision.transforms import v2
 
-    misled = name == PICTURE_NETS[True]
+    misled = name == PICTURE_NETS[1]
     world = f"where every {MISLED_KIND} has a {MISLED_CUE} beside it" if misled else "of the course"
+    note = f"{name} was trained on the picture world {world}."
     scaled = v2.Resize(SIZE, antialias=True), v2.CenterCrop(SIZE), v2.ToDtype(torch.float32, scale=True)
-    transform, note = v2.Compose([v2.ToImage(), *scaled, v2.ToPureTensor()]), f"{name} was trained on the picture world"
-    return Classifier(name, load_picture_net(misled), transform, KINDS, True, True, f"{note} {world}.")
+    transform = v2.Compose([v2.ToImage(), *scaled, v2.ToPureTensor()])
+    return Classifier(name, load_picture_net(misled), transform, KINDS, pretrained=True, several=True, note=note)
 
 
 def _load_torchvision(name: str, pretrained: bool | str) -> Classifier:
     from torchvision import models
 
     weights = models.get_model_weights(name).DEFAULT
-    file, timeout = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name), socket.getdefaulttimeout()
+    file = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
     was_cached = file.is_file()
-    trained = bool(pretrained) and (pretrained != "if cached" or was_cached)
-    note = f"{name} has random weights" + (": trained ones are not in torch's cache." if pretrained else ".")
-    note = f"{name} has weights trained on ImageNet ({weights.name})." if trained else note
+    trained = was_cached if pretrained == "if cached" else bool(pretrained)
+    if trained:
+        note = f"{name} has weights trained on ImageNet ({weights.name})."
+    elif pretrained:
+        note = f"{name} has random weights: trained ones are not in torch's cache."
+    else:
+        note = f"{name} has random weights."
+    timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(STALL_SECONDS)  # torch's own download would wait for ever
     try:
         with seeded(0), warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of two old networks, about how they draw random weights
             model = models.get_model(name, weights=weights if trained else None)
     except Exception as error:  # of the network, of the disk, or whatever a damaged file makes torch raise
+        if was_cached:
+            raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again") from None
         reason = str(error).partition("\n")[0]
-        why = f"the weights of {name} are not in {file.parent} and could not be downloaded ({reason}): put {file.name} "
-        why += "there, or go on with load_picture_net(), or with pretrained=False for random weights"
-        raise WeightsError(f"{file} is damaged: delete it, and it is downloaded again" if was_cached else why) from None
+        raise WeightsError(
+            f"the weights of {name} are not in {file.parent} and could not be downloaded ({reason}): put {file.name} "
+            "there, or go on with load_picture_net(), or with pretrained=False for random weights"
+        ) from None
     finally:
         socket.setdefaulttimeout(timeout)
     classes = tuple(weights.meta["categories"])

@@ -16,14 +16,11 @@ Nothing of yours changes: no `.grad`, `requires_grad`, mode, buffer or hook, als
 frozen models, under `no_grad` and `inference_mode`; compiled models run uncompiled.
 """
 
-import itertools
 import math
 import sys
 import warnings
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -33,6 +30,7 @@ from torch.overrides import TorchFunctionMode
 
 from course_utils.hooks.record import Layer, check_model, find_layer, shapes_in, why_never
 from course_utils.root import CourseError
+from course_utils.vision.relus import PartViews, find_relus, keep_positive
 
 Target = int | Sequence[int] | Tensor | Callable[[Tensor], Tensor] | None
 ReluRule = Literal["plain", "guided", "deconvnet"]
@@ -45,18 +43,21 @@ _MOST_AT_ONCE = 32  # classes in one batched backward pass: it holds each gradie
 class Run(AbstractContextManager):
     """What `explain` keeps of one run: the logits, the output of `layer` ("" is the input), the graph between them."""
 
-    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, relus: bool, watch: Any) -> None:
-        self.layer, self._logits, self._leaf, self._reshape, self._open = layer, logits, leaf, reshape, True
-        self._place = f"layer {layer!r}" if layer else "the input"
-        self._relus, self._watch = _find_relus(logits, leaf) if relus else None, watch
+    def __init__(self, logits: Tensor, leaf: Tensor, layer: str, reshape: Reshape, relus: bool, views: Any) -> None:
+        self.layer = layer
+        self._logits, self._leaf, self._reshape = logits, leaf, reshape
+        self._relus = find_relus(logits, leaf) if relus else None
+        self._views = views  # the `PartViews` that the model ran with, or None
+        self._open = True
 
     def part(self, layer: str = "", start: Tensor | None = None, end: Tensor | None = None) -> "Run":
         """Return a part of the run: from `start`, the output of `layer`, or up to `end`, in which targets then are.
 
         Both belong to the graph, as what `record(model, layer, detach=False)` keeps around `explain(model, images)`.
         """
-        start, end = self._leaf if start is None else start, self._logits if end is None else end
-        return Run(end, start, layer, None, self._relus is not None, self._watch)
+        start = self._leaf if start is None else start
+        end = self._logits if end is None else end
+        return Run(end, start, layer, None, self._relus is not None, self._views)
 
     @property
     def logits(self) -> Tensor:
@@ -86,14 +87,14 @@ class Run(AbstractContextManager):
             raise CourseError("this run is closed, its graph is gone: ask inside the `with` block, or explain again")
         if relu_rule not in ("plain", "guided", "deconvnet"):
             raise CourseError(f'relu_rule is "plain", "guided" or "deconvnet", got {relu_rule!r}')
-        if relu_rule != "plain" and not self._relus:
+        if relu_rule != "plain" and self._relus is None:
             raise CourseError(f"the {relu_rule} rule needs a run that watched ReLUs: explain(..., watch_relus=True)")
         with torch.inference_mode(False), nullcontext() if relu_rule == "plain" else self._follow(relu_rule):
             gradients = self._go_backward([_weigh_logits(self._logits, each) for each in targets])
         if self._reshape:
             gradients = torch.stack([self._reshape(each) for each in gradients])
         if not math.isfinite(gradients.sum().item()) and not gradients.isfinite().all():  # the sum is quicker
-            where = f"the gradient at {self._place} has NaN or infinite values, the logits have no NaN"
+            where = f"the gradient at {_say_place(self.layer)} has NaN or infinite values, the logits have no NaN"
             raise CourseError(f"{where}: an overflow in half precision, or a slope such as that of the root of 0?")
         return gradients
 
@@ -120,20 +121,22 @@ class Run(AbstractContextManager):
     @contextmanager
     def _follow(self, rule: ReluRule) -> Iterator[None]:
         """Backward passes in the block follow the rule: a hook before each ReLU's node, or after it, in its place."""
-        relus, others, _ = self._relus
-        if not relus:
+        nodes, others = self._relus.nodes, self._relus.others
+        if not nodes:
+            place = _say_place(self.layer)
             raise CourseError(
-                f"no ReLU lies between {self._place} and the logits, the {rule} rule is idle: nn.ReLU, nn.ReLU6 "
-                "and the functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not, and a checkpoint "
-                "with use_reentrant=True hides what is in it"
+                f"no ReLU lies between {place} and the logits, the {rule} rule is idle: nn.ReLU, nn.ReLU6 and the "
+                "functions relu, relu_ and relu6 count; x.clamp(min=0), GELU or SiLU do not, and a checkpoint with "
+                "use_reentrant=True hides what is in it"
             )
         if others:
             kinds = ", ".join(f"{count} of kind {kind}" for kind, count in sorted(others.items()))
-            words = f"the {rule} rule changes {len(relus)} ReLUs and leaves other non-linearities as they are: {kinds}"
+            words = f"the {rule} rule changes {len(nodes)} ReLUs and leaves other non-linearities as they are: {kinds}"
             warnings.warn(words, stacklevel=6)
-        with self._watch or nullcontext(), ExitStack() as hooks:  # a checkpoint runs its part of the network again
-            for node in relus:
-                hooks.enter_context((node.register_prehook if rule == "guided" else node.register_hook)(_keep_positive))
+        with self._views or nullcontext(), ExitStack() as hooks:  # a checkpoint runs its part of the network again
+            for node in nodes:
+                register = node.register_prehook if rule == "guided" else node.register_hook
+                hooks.enter_context(register(keep_positive))
             yield
 
     def _go_backward(self, rows: list[Tensor]) -> Tensor:
@@ -155,7 +158,7 @@ class Run(AbstractContextManager):
             where = "weights after the run (explain again), or a value inside the model"
             raise CourseError(f"what the backward pass needs was changed in place: {where}") from error
         if gradients[0] is None:
-            raise _independent(self._place)
+            raise _independent(self.layer)
         return torch.stack(gradients) if len(gradients) > 1 else gradients[0][None]
 
 
@@ -173,30 +176,16 @@ def explain(
     times, or has no positions (N, K, h, w); an output that is not one tensor with a row for each image, that has NaN,
     or that does not depend on the layer.
     """
-    parts = check_model(model, gradients=True)
-    _check_images(images)
-    name, module = ("", None) if layer is None else find_layer(model, layer)
-    check, hidden = partial(_check_maps, model, images, name, reshape), False
     with _undisturbed():
-        call = partial(_call, model, _make_stand_ins(model, *parts))
-        # Again, parting views, where a ReLU may hide; and with gradients on, for a forward that turns them off.
-        for graph_before, part in itertools.product((False, True), (False, True)):
-            if part and not hidden:
-                continue
-            watch = _PartViews() if part else None
-            with watch or nullcontext(), torch.set_grad_enabled(graph_before or module is None):
-                logits, leaves = _run_from(call, images, module, check)
-            if (times := len(leaves)) > 1:
-                raise CourseError(f"layer {name!r} ran {times} times in one call of the model: choose another one")
-            if not leaves:
-                raise CourseError(f"layer {name!r} never ran when the model was called: {why_never(module)}")
-            _check_logits(model, images, logits)
-            if logits.requires_grad:
-                run = Run(logits, leaves[0], name, reshape, watch_relus, watch)
-                hidden = watch_relus and not part and run._relus[2]
-                if not hidden:
-                    return run
-    raise _independent(f"layer {name!r}" if name else "the input")
+        runner = _Runner(model, images, layer, reshape)
+        # The second attempt has a graph before the layer too, for a forward that turns gradients off around the layer.
+        for graph_before in [True] if layer is None else [False, True]:
+            run = runner.run(watch_relus, graph_before)
+            if run and run._relus and run._relus.may_hide:
+                run = runner.run(watch_relus, graph_before, PartViews())  # not at once, for it costs up to 6 %
+            if run:
+                return run
+    raise _independent(runner.name)
 
 
 @contextmanager
@@ -207,106 +196,105 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
-def _make_stand_ins(model: nn.Module, modules: list[nn.Module], tensors: list[Tensor]) -> dict[str, Tensor]:
-    """Copies for tensors that a run must not use: made in inference mode (no graph), or updated in training mode."""
-    noisy = [module for module in modules if module.training and isinstance(module, _NOISY)]
-    if not noisy and True not in [tensor.is_inference() for tensor in tensors]:
-        return {}
-    if noisy:
-        name = next(name for name, module in model.named_modules() if module is noisy[0])
-        title = f"{type(noisy[0]).__name__} {name!r} of {type(model).__name__}"
-        danger = "maps depend on chance or on the other images of the batch. Call model.eval() first."
-        warnings.warn(f"{title} is in training mode: {danger}", stacklevel=4)
-    used = (*model.named_buffers(), *(each for each in model.named_parameters() if each[1].is_inference()))
-    return {name: tensor.detach().clone() for name, tensor in used}
+class _Runner:
+    """A model that can be run on images, from a layer on with a graph. What it is given and returns is checked."""
 
+    def __init__(self, model: nn.Module, images: Tensor, layer: Layer | None = None, reshape: Reshape = None) -> None:
+        modules, tensors = check_model(model, gradients=True)
+        _check_images(images)
+        self.model, self.images, self.reshape = model, images, reshape
+        self.name, self.module = ("", None) if layer is None else find_layer(model, layer)
+        self.stand_ins = self.make_stand_ins(modules, tensors)
 
-def _run_from(call: Callable, images: Tensor, module: nn.Module | None, check: Callable) -> tuple[Any, list[Tensor]]:
-    """Return the model's output and the leaves that its graph starts from: the input, or each output of the layer."""
-    if module is None:
-        leaf = images.detach().clone().requires_grad_()
-        return call(leaf), [leaf]
-    leaves: list[Tensor] = []
+    def make_stand_ins(self, modules: list[nn.Module], tensors: list[Tensor]) -> dict[str, Tensor]:
+        """Copies of tensors that a run must not use: made in inference mode (no graph) or updated in training mode."""
+        noisy = [module for module in modules if module.training and isinstance(module, _NOISY)]
+        if not noisy and not any(tensor.is_inference() for tensor in tensors):
+            return {}
+        if noisy:
+            name = next(name for name, module in self.model.named_modules() if module is noisy[0])
+            title = f"{type(noisy[0]).__name__} {name!r} of {type(self.model).__name__}"
+            danger = "maps depend on chance or on the other images of the batch. Call model.eval() first."
+            warnings.warn(f"{title} is in training mode: {danger}", stacklevel=5)
+        used = dict(self.model.named_buffers())
+        used |= {name: each for name, each in self.model.named_parameters() if each.is_inference()}
+        return {name: tensor.detach().clone() for name, tensor in used.items()}
 
-    def start_graph(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
-        check(output)
-        leaves.append(output.detach().clone().requires_grad_())  # a clone: an earlier tensor may share its memory
-        torch.set_grad_enabled(True)  # until the surrounding block ends
-        return leaves[-1].clone()  # a clone: an in-place operation that follows must not spoil the leaf
+    def call(self, images: Tensor) -> Any:
+        images = images.clone()  # the model may change its input in place
+        if self.stand_ins:
+            return torch.func.functional_call(self.model, self.stand_ins, (images,))
+        return self.model(images)
 
-    with module.register_forward_hook(start_graph):
-        return call(images), leaves
+    def run(self, watch_relus: bool, graph_before: bool, views: PartViews | None = None) -> Run | None:
+        """Run the model and keep the graph from the layer on; None where the logits do not depend on it."""
+        with views or nullcontext(), torch.set_grad_enabled(graph_before):
+            if self.module is None:
+                leaf = self.images.detach().clone().requires_grad_()
+                logits = self.call(leaf)
+            else:
+                logits, leaf = self.call_from_layer()
+        self.check_logits(logits)
+        return Run(logits, leaf, self.name, self.reshape, watch_relus, views) if logits.requires_grad else None
 
+    def call_from_layer(self) -> tuple[Any, Tensor]:
+        leaves: list[Tensor] = []
 
-def _check_maps(model: nn.Module, images: Tensor, name: str, reshape: Reshape, output: Any) -> None:
-    is_tensor = isinstance(output, Tensor) and output.is_floating_point()
-    maps, count = reshape(output.detach()) if reshape and is_tensor else output, len(images)
-    way, wanted = "returns" if maps is output else "is reshaped to", f"one floating-point tensor ({count}, K, h, w)"
-    if not is_tensor or not isinstance(maps, Tensor) or maps.dim() != 4 or len(maps) != count:
-        last = [each for each, layer in model.named_modules() if isinstance(layer, nn.Conv2d)][-1:]
-        hint = f"; the last convolution is {last[0]!r}" if last else ""
-        if is_tensor and not reshape and output.dim() == 3:
+        def start_graph(_: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor:
+            self.check_maps(output)
+            leaves.append(output.detach().clone().requires_grad_())  # a clone: an earlier tensor may share its memory
+            torch.set_grad_enabled(True)  # until the surrounding block ends
+            return leaves[-1].clone()  # a clone: an in-place operation that follows must not spoil the leaf
+
+        with self.module.register_forward_hook(start_graph):
+            logits = self.call(self.images)
+        if not leaves:
+            raise CourseError(f"layer {self.name!r} never ran when the model was called: {why_never(self.module)}")
+        if len(leaves) > 1:
+            times = f"ran {len(leaves)} times in one call of the model"
+            raise CourseError(f"layer {self.name!r} {times}: choose another one")
+        return logits, leaves[0]
+
+    def check_maps(self, output: Any) -> None:
+        is_tensor = isinstance(output, Tensor) and output.is_floating_point()
+        maps = self.reshape(output.detach()) if self.reshape and is_tensor else output
+        count = len(self.images)
+        if not is_tensor or not isinstance(maps, Tensor) or maps.dim() != 4 or len(maps) != count:
+            way = "returns" if maps is output else "is reshaped to"
+            wanted = f"one floating-point tensor ({count}, K, h, w){self.suggest_layer(output)}"
+            raise CourseError(f"layer {self.name!r} {way} {shapes_in(maps)}: a map needs positions, {wanted}")
+        if not self.reshape and self.channels_come_last(maps):
+            fix = "the channels seem to come last: say reshape=lambda x: x.movedim(3, 1), or lambda x: x if they do not"
+            given = f"layer {self.name!r} returns {shapes_in(maps)}, for images {shapes_in(self.images)}"
+            raise CourseError(f"{given}: {fix}")
+
+    def suggest_layer(self, output: Any) -> str:
+        """Say what to do about an output that is no maps, as the end of a sentence."""
+        if isinstance(output, Tensor) and output.is_floating_point() and output.dim() == 3 and not self.reshape:
             side = math.isqrt(output.shape[1])
             form = f"x[:, {output.shape[1] - side**2}:].mT.unflatten(2, ({side}, {side}))"
-            hint = f"; if it is tokens (N, L, C), say how to make maps of them, perhaps reshape=lambda x: {form}"
-        raise CourseError(f"layer {name!r} {way} {shapes_in(maps)}: a map needs positions, {wanted}{hint}")
-    wide = images.shape[3] / images.shape[2]
-    odd, odd_if_last = (abs(math.log(wide * maps.shape[n] / maps.shape[n + 1])) for n in (2, 1))
-    if not reshape and odd > 0.2 and odd_if_last < 0.05:  # no proportions of the images, but as (N, h, w, K) they are
-        fix = "the channels seem to come last: say reshape=lambda x: x.movedim(3, 1), or lambda x: x if they do not"
-        raise CourseError(f"layer {name!r} returns {shapes_in(maps)}, for images {shapes_in(images)}: {fix}")
+            return f"; if it is tokens (N, L, C), say how to make maps of them, perhaps reshape=lambda x: {form}"
+        convolutions = [name for name, layer in self.model.named_modules() if isinstance(layer, nn.Conv2d)]
+        return f"; the last convolution is {convolutions[-1]!r}" if convolutions else ""
 
+    def channels_come_last(self, maps: Tensor) -> bool:
+        """Whether maps have the proportions of the images as (N, h, w, K), and not at all as (N, K, h, w)."""
+        wide = self.images.shape[3] / self.images.shape[2]
+        odd, odd_if_last = (abs(math.log(wide * maps.shape[n] / maps.shape[n + 1])) for n in (2, 1))
+        return odd > 0.2 and odd_if_last < 0.05
 
-def _call(model: nn.Module, stand_ins: dict[str, Tensor], images: Tensor) -> Any:
-    images = images.clone()  # the model may change its input in place
-    return torch.func.functional_call(model, stand_ins, (images,)) if stand_ins else model(images)
-
-
-_ACTIVATIONS = (  # that are no ReLU, as they are called in a graph
-    "Celu", "Clamp", "ClampMax", "ClampMin", "Elu", "Gelu", "Glu", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
-    "LeakyRelu", "LogSigmoid", "Mish", "PreluKernel", "RreluWithNoise", "Sigmoid", "Silu", "Softplus", "Softshrink",
-    "Tanh", "Threshold",
-)  # fmt: skip
-
-
-def _find_relus(logits: Tensor, leaf: Tensor) -> tuple[list[Any], Counter[str], bool]:
-    """Return the nodes of the ReLUs between logits and leaf, the other activations there, and whether any may hide."""
-    users, waiting = defaultdict(list), [logits.grad_fn]  # of each node: those that hand it gradients
-    while waiting:
-        node = waiting.pop()
-        for each, _ in node.next_functions:
-            waiting += [each] * (each is not None and each not in users)
-            users[each].append(node)
-    waiting, on_way = [torch.autograd.graph.get_gradient_edge(leaf).node], set()
-    while waiting:
-        if (node := waiting.pop()) not in on_way:
-            on_way.add(node)
-            waiting += users[node]
-    relus, others = [], Counter()
-    for node in on_way:
-        kind = node.name().partition("Backward")[0]
-        if kind == "Relu" or (kind == "Hardtanh" and (node._saved_min_val, node._saved_max_val) == (0, 6)):
-            relus.append(node)
-        elif kind in _ACTIVATIONS:
-            others[kind] += 1
-    return relus, others, any("CopySlices" in node.name() for node in on_way)
-
-
-def _keep_positive(*gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-    return tuple(each if each is None else each.relu() for each in gradients[-1])  # those that come to the node
-
-
-class _PartViews(TorchFunctionMode):
-    """While active, a ReLU in place on a view is one beside it, copied in: else its node hides in the base's node."""
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
-        if func in (torch.relu_, Tensor.relu_) or (func in (F.relu, F.relu6, F.hardtanh) and kwargs.get("inplace")):
-            x = args[0] if args else kwargs["input"]
-            if x._is_view():
-                beside = func if "inplace" in kwargs else torch.relu
-                return x.copy_(beside(*args, **{key: kwargs[key] for key in kwargs if key != "inplace"}))
-        return func(*args, **kwargs)
+    def check_logits(self, logits: Any) -> None:
+        title, count = type(self.model).__name__, len(self.images)
+        if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != (count,):
+            raise CourseError(
+                f"{title} returned {type(logits).__name__} {shapes_in(logits)}, expected one floating-point tensor of "
+                f"logits ({count}, classes): call model.eval() if this is what it returns in training, or wrap it in a "
+                "module that returns the logits"
+            )
+        if math.isnan(logits.sum().item()) and logits.isnan().any():
+            tensors = {"images": self.images, **dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+            bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
+            raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")
 
 
 def input_gradient(model: nn.Module, images: Tensor, target: Target = None) -> Tensor:
@@ -374,21 +362,21 @@ class _WatchHead(TorchFunctionMode):
         output = func(*args, **(kwargs or {}))
         given = dict(zip(("input", "weight"), args, strict=False)) | (kwargs or {})
         x = given.get("input")
+        is_maps = isinstance(x, Tensor) and x.dim() == 4 and x.shape[2:].numel() > 1
         if func is F.linear:
             self.linears.append((x, given["weight"], output))
-        elif isinstance(x, Tensor) and isinstance(output, Tensor) and x.dim() == 4 and x.shape[2:].numel() > 1:
-            self.poolings += [(x, output)] * (output.shape in (x.shape[:2], (*x.shape[:2], 1, 1)))
+        elif is_maps and isinstance(output, Tensor) and output.shape in (x.shape[:2], (*x.shape[:2], 1, 1)):
+            self.poolings.append((x, output))
         return output
 
 
 def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the logits, the weights of the linear head (classes, K), and the maps that it reads the means of."""
-    parts = check_model(model, gradients=True)
-    _check_images(images)
     with _undisturbed():
+        runner = _Runner(model, images)
         with _WatchHead() as head:
-            logits = _call(model, _make_stand_ins(model, *parts), images.detach())
-        _check_logits(model, images, logits)
+            logits = runner.call(images.detach())
+        runner.check_logits(logits)
         linears = [(x, weight) for x, weight, output in head.linears if torch.equal(output, logits)]
         identity = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)  # perhaps the means are logits
         means, weights = linears[-1] if linears else (logits, identity)
@@ -407,20 +395,29 @@ def _find_head(model: nn.Module, images: Tensor) -> tuple[Tensor, Tensor, Tensor
 def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     """Return the gradient of the target's score at the logits, of their shape: one-hot rows for classes."""
     if callable(target):
-        with torch.enable_grad():
-            leaf = logits.detach().clone().requires_grad_()
-            scores = target(leaf.clone())  # a clone: the function may change it in place
-            if not isinstance(scores, Tensor) or scores.shape not in ((), leaf.shape[:1]) or not scores.requires_grad:
-                wanted = f"a score for each image, shape ({len(leaf)},), or one number, computed from the logits"
-                raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
-            return torch.autograd.grad(scores.sum(), leaf)[0]
+        return _find_slopes(logits, target)
     if logits.dim() != 2:
         given = f"a class needs logits (N, classes), the model returned {tuple(logits.shape)}"
         raise CourseError(f"{given}: give a function of them, such as lambda logits: logits[:, 3].mean((1, 2))")
+    rows = torch.zeros_like(logits)
     if type(target) is int and 0 <= target < logits.shape[1]:  # the usual one, quickly
-        rows = torch.zeros_like(logits)
         rows.select(1, target).fill_(1)
         return rows
+    return rows.scatter_(1, _read_classes(logits, target).expand(len(logits))[:, None], 1)
+
+
+def _find_slopes(logits: Tensor, target: Callable[[Tensor], Tensor]) -> Tensor:
+    with torch.enable_grad():
+        leaf = logits.detach().clone().requires_grad_()
+        scores = target(leaf.clone())  # a clone: the function may change it in place
+        if not isinstance(scores, Tensor) or scores.shape not in ((), leaf.shape[:1]) or not scores.requires_grad:
+            wanted = f"a score for each image, shape ({len(leaf)},), or one number, computed from the logits"
+            raise CourseError(f"a target function returns {wanted} with PyTorch; got {shapes_in(scores)}")
+        return torch.autograd.grad(scores.sum(), leaf)[0]
+
+
+def _read_classes(logits: Tensor, target: int | Sequence[int] | Tensor | None) -> Tensor:
+    """Return the classes that a target names, int64: (N,), or one for all images, ()."""
     try:
         classes = logits.argmax(1) if target is None else torch.as_tensor(target, device=logits.device)
     except (TypeError, ValueError, RuntimeError):
@@ -434,13 +431,17 @@ def _weigh_logits(logits: Tensor, target: Target) -> Tensor:
     last = logits.shape[1] - 1
     if outside := [each for each in classes.reshape(-1).tolist() if not 0 <= each <= last]:
         raise CourseError(f"class {outside[0]} is out of range: the model has {last + 1} classes, 0 to {last}")
-    return torch.zeros_like(logits).scatter_(1, classes.long().expand(len(logits))[:, None], 1)
+    return classes.long()
 
 
-def _independent(place: str) -> CourseError:
+def _say_place(layer: str) -> str:
+    return f"layer {layer!r}" if layer else "the input"
+
+
+def _independent(layer: str) -> CourseError:
     way = "it is not on the way to them (an auxiliary head?), or the model cuts the graph after it"
     cuts = "(.detach(), .data, torch.no_grad(), torch.inference_mode(), NumPy)"
-    return CourseError(f"the logits do not depend on {place}: {way} {cuts}")
+    return CourseError(f"the logits do not depend on {_say_place(layer)}: {way} {cuts}")
 
 
 def _check_images(images: Tensor) -> None:
@@ -448,18 +449,6 @@ def _check_images(images: Tensor) -> None:
         given = f"{tuple(images.shape)} {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
         fix = ": images[None] adds the batch dimension" if getattr(images, "ndim", 4) == 3 else ""
         raise CourseError(f"images are floating-point numbers (N, C, H, W), at least one of them; got {given}{fix}")
-
-
-def _check_logits(model: nn.Module, images: Tensor, logits: Any) -> None:
-    title = type(model).__name__
-    if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.shape[:1] != images.shape[:1]:
-        wanted = f"expected one floating-point tensor of logits ({len(images)}, classes)"
-        fix = "call model.eval() if this is what it returns in training, or wrap it in a module that returns the logits"
-        raise CourseError(f"{title} returned {type(logits).__name__} {shapes_in(logits)}, {wanted}: {fix}")
-    if math.isnan(logits.sum().item()) and logits.isnan().any():
-        tensors = {"images": images} | dict(model.named_parameters()) | dict(model.named_buffers())
-        bad = next((repr(name) for name, tensor in tensors.items() if not tensor.isfinite().all()), "none")
-        raise CourseError(f"the logits of {title} have NaN values; NaN or infinite before the run: {bad}")
 
 
 def relu(maps: Tensor) -> Tensor:

@@ -31,9 +31,9 @@
 # | Minutes | Sections | How |
 # |---|---|---|
 # | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and repair with the doctor's own sentences |
-# | 3 | How a lesson works | everybody commits to the prediction, also those who know the answer; then they run the cell |
+# | 3 | How a lesson works | everybody commits to the prediction, even those who know the answer; then they run the cell |
 # | 5 | One exercise, together | read the wrong answer's outcome aloud, line by line |
-# | 2 | The lessons · Your progress | show `progress.json`; who deletes it loses only the check marks |
+# | 2 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks |
 # | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
 
 # %% [markdown] tags=["instructor"]
@@ -57,7 +57,7 @@
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
-# It works too: where it shows no buttons, `predict("name", answer)` commits as a call.
+# It works too: where it shows no buttons, the call `predict("name", answer)` commits.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -97,6 +97,19 @@ doctor()
 # %% tags=["setup"]
 from course_utils.exercises import check, hint, predict, progress, solution, why
 from course_utils.lessons.lesson_00 import largest
+
+# %% [markdown] tags=["sealed"]
+# x = 3 and y = x². After `y.backward()`, what is x.grad?
+#
+# - [ ] 3: That is the value of x. `.grad` holds the derivative of y with respect to x.
+#   > Take y = 5 · x, with x = 3 again. If x grows by 1, does y grow by 3 or by another number?
+# - [x] 6: The derivative of x² is 2x, and 2 · 3 = 6.
+# - [ ] 9: That is the value of y. `.grad` holds the derivative of y with respect to x.
+#   > Let x grow from 3 to 3.01. By how much does y grow, roughly, and how many times as much is this as 0.01?
+#
+# The gradient says how much $y$ grows when $x$ grows a little. Take $x = 3.01$: then $x^2$ is about $9.06$, so
+# $y$ has grown by six times the $0.01$ that were added to $x$. `y.backward()` works this number out and stores
+# it in `x.grad`.
 
 # %% tags=["predict"]
 predict("gradient_of_square")
@@ -138,6 +151,11 @@ check(largest)
 # people make this mistake.
 #
 # Now it is your turn. Replace the `...`, run the cell, and then run the check.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. `tensor.max()` gives a tensor that holds one number. The task asks for the number itself.
+# 2. `.item()` turns a tensor that holds one number into a Python number.
 
 
 # %% tags=["answer"]
@@ -211,7 +229,7 @@ progress()
 # **Activation patching**: running a network on one picture with a piece of what it computed for another one, to see whether
 # the answer moves.
 #
-# **Attention**: for each word, how it divides its look among all the words: shares that add up to 1.
+# **Attention**: for each word, how strongly it looks at every word: shares that add up to 1.
 #
 # **Attribution**: a number for each place or pixel that says how much it speaks for an answer.
 #
@@ -219,11 +237,11 @@ progress()
 #
 # **Backward pass**: the walk from the result back to the leaves that works out every gradient; started by `backward()`.
 #
-# **Bootstrap**: how far a mean could be off, found by drawing the same pictures again with replacement.
+# **Bootstrap**: an estimate of how far a mean could be off, made by drawing the same pictures again with replacement.
 #
 # **CAM** (class activation map): the last feature maps, weighted by how much the class uses each of them.
 #
-# **Clipping**: making a gradient shorter that is longer than a limit.
+# **Clipping**: shortening a gradient whose norm exceeds a limit.
 #
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
 #
@@ -231,7 +249,7 @@ progress()
 #
 # **Control**: the same measurement where nothing should be found, so that one sees what chance or the method itself brings.
 #
-# **Detach**: `tensor.detach()` gives the same numbers without their place in the graph.
+# **Detach**: `tensor.detach()` gives a tensor with the same memory that is not part of the graph.
 #
 # **Feature map**: one channel of a convolution's output: where the layer found what that channel looks for.
 #
@@ -275,7 +293,7 @@ progress()
 #
 # **Token**: one of the rows of numbers that a transformer works on: a word, or a patch of a picture.
 #
-# **View**: a tensor without numbers of its own, which looks at another one's memory.
+# **View**: a tensor without memory of its own: its numbers are in another tensor's memory.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let each person find one word that they would have explained in another way, and read that entry
@@ -300,5 +318,5 @@ progress()
 #   gradients are new to you.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Who opens it in the
-# middle meets a `NameError`.
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
+# the middle gets a `NameError`.

@@ -146,11 +146,11 @@ before = train(admit(Patient))
 draw_curves(
     {"this network": before},
     title="The loss falls a little, and then it gets stuck",
-    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and hardly falls below it.",
+    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and barely falls below it.",
 )
 
 # %% [markdown]
-# A healthy network brings this loss down to 0. This one hardly gets better than guessing. Some part of the network
+# A healthy network brings this loss down to 0. This one barely beats guessing. Some part of the network
 # does not learn, but which one? We will call this network our patient, and we will come back to it as soon as you can
 # look inside.
 
@@ -168,8 +168,8 @@ draw_curves(
 #    what the hook does, and press *Add hook*.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask each pair to say aloud what they expect at `w` before they press a key. Who says 2 or 3 has
-# followed one path only: let them count the arrows that end at `w`.
+# **On this slide:** Ask each pair to say aloud what they expect at `w` before they press a key. Whoever says 2 or 3
+# has followed only one path: let them count the arrows that end at `w`.
 
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
@@ -207,6 +207,26 @@ def read_grad(tensor):
     return f"{text} (with a warning)" if caught else text
 
 
+# %% [markdown] tags=["sealed"]
+# after `y.backward()`, which of w, x, a, b, y have a `.grad`?
+#
+# - [ ] all five: Backward computes a gradient for each of them, but it keeps only those of the leaves.
+#   > All five require a gradient. In the printout, which of them show None, and what else do these lines have in
+#   > common?
+# - [x] w and x: They are the leaves. The gradients of a, b and y were computed, used and thrown away.
+# - [ ] only y: Backward starts at y, with the gradient 1, but this gradient is not kept either.
+#   > What is the gradient of y with respect to y itself? Is it another number in another graph?
+# - [ ] a and b: a and b were computed from other tensors, so their gradients are not kept.
+#   > Take `w` for a weight and `a` for an activation. Which of their gradients does the optimizer read after backward?
+#
+# `w` and `x` are **leaves**: you made them, and no operation did. Backward writes their gradients into `.grad`,
+# here 5 and 2, as you worked out with a pencil.
+#
+# `a`, `b` and `y` had a gradient too, but only for a moment. Backward passed it on and then threw it away, which
+# saves a lot of memory in a deep network. If you read their `.grad`, you get None, and PyTorch warns you that
+# this is probably not what you want. (Lesson 02 shows the warning.) A hook sees these gradients while they are
+# there.
+
 # %% tags=["predict"]
 predict("who_has_a_gradient")
 
@@ -226,8 +246,8 @@ why("who_has_a_gradient")
 # has been computed. If `f` returns nothing, the gradient goes on unchanged.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Before the cell runs, ask what the first line of output will be. Who expects a number thinks that
-# registering calls the function; the empty list is the answer.
+# **On this slide:** Before the cell runs, ask what the first line of output will be. Whoever expects a number thinks
+# that registering calls the function; the empty list is the answer.
 
 # %%
 w, x, a, b, y = two_path_graph()
@@ -272,6 +292,12 @@ for name, tensor in {"x": x, "y": y, "w": w, "z": z}.items():
 # and for which input. If you are stuck, run `hint(record_gradient)` in a new cell. After three attempts,
 # `solution(record_gradient)` shows an answer.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Make an empty list first. The hook fills it later, when backward runs.
+# 2. `tensor.register_hook(f)` calls `f(grad)` in every backward. What `f` stores must be a copy: someone may change the
+#    gradient in place afterwards.
+
 
 # %% tags=["answer"]
 def record_gradient(tensor):
@@ -293,6 +319,32 @@ check(record_gradient)
 # Parameters are tensors too, so they can have hooks. We give every parameter of the patient a hook that writes down its
 # name, and we go backward once. (`name=name` makes each hook keep its own name. A later section shows what happens
 # without it.)
+
+# %% [markdown] tags=["sealed"]
+# every parameter of the patient has a hook, and we go backward once. In which layers do the hooks run?
+#
+# - [ ] in all four: That is true of a healthy network. Here the gradient does not get that far.
+#   > Walk back from the loss, step by step. Which function do you meet between `third` and `second`, and how does its
+#   > code begin?
+# - [ ] in second, third and last: The gradient would have to pass `standardise` to get to `second`.
+#   > In `forward`, which of the two comes later: `second` or `standardise`? So which of them does backward meet first?
+# - [x] in third and last: From the loss, the gradient comes as far as `third`. It never arrives at `second`.
+# - [ ] only in last: The gradient passes from `last` through the ReLU to `third` without any trouble.
+#   > Which step of `forward` lies between `third` and `last`? Does it run under `no_grad`?
+# - [ ] in none: Then no layer would learn at all, and backward would have raised an error.
+#   > The loss of the patient falls a little. Which weights must have changed for that, and what does training need to
+#   > change a weight?
+#
+# The hooks of `first` and `second` never ran, so no gradient arrived there, and these two layers keep their
+# random weights for ever. The gradient got lost between `third` and `second`. Only one step of `forward` lies in
+# between: `standardise`.
+#
+# There, everything happens under `torch.no_grad()`, the `return` included. Under `no_grad`, PyTorch notes no
+# operation for backward. So what `standardise` returns does not know that it was computed from `h`, and backward
+# ends there.
+#
+# No error was raised, because `third` and `last` still have something to learn. That is why the loss falls a
+# little. Three lines with a hook were enough to find the place. The cure comes at the end of this lesson.
 
 # %% tags=["predict"]
 predict("patient_layers")
@@ -331,6 +383,20 @@ def change_gradient(grad):
 # %% [markdown]
 # First we put it on the leaf `w`, whose gradient is 5 without a hook.
 
+# %% [markdown] tags=["sealed"]
+# the hook on the leaf w doubles the gradient in place and returns three times that. What is w.grad?
+#
+# - [ ] 5: That is the gradient without the hook. A hook that returns a tensor replaces the gradient.
+#   > What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook returns?
+# - [ ] 10: Doubling is only the first line; the hook also returns three times the doubled gradient.
+#   > How would you have to change the last line of the hook so that 10 would be right?
+# - [ ] 15: Returning `grad * 3` is only the second line: `grad` had already been doubled.
+#   > When the last line of the hook runs, which number is in `grad`?
+# - [x] 30: 5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.
+#
+# 5 · 2 · 3 = 30. The hook ran once, on the sum of what came along both paths. `x.grad` is still 2, because
+# backward does not pass through `w` on its way to `x`.
+
 # %% tags=["predict"]
 predict("hook_on_w")
 
@@ -348,6 +414,21 @@ why("hook_on_w")
 #
 # Now the hook sits on `a = w + x`. Nothing else changes.
 
+# %% [markdown] tags=["sealed"]
+# the same hook, six times the gradient, now sits on a instead of w. What is w.grad?
+#
+# - [ ] 5: That is the gradient without any hook; the part that comes through a is changed.
+#   > Which gradient arrives at `a`, and which one does the hook pass on? Which leaves receive it?
+# - [ ] 12: That is the part through a (6 · 2). The part through b is added to it.
+#   > How many arrows lead to w in backward? One of them comes through the hook: what does the other one bring?
+# - [x] 15: 6 · 2 arrives through a, and the untouched 3 through b: 12 + 3.
+# - [ ] 30: For 30 both paths would have to pass through the hook; the path through b does not.
+#   > Follow the arrows from `y` through `b` to `w` with your finger. Where on this path do you meet the hook?
+#
+# The hook sees only what flows through `a`, and turns its 2 into 12. The 3 that arrives through `b` does not meet
+# the hook. So `w` receives 12 + 3 = 15. `x` has no second path, so all of its gradient is multiplied: it receives
+# 12.
+
 # %% tags=["predict"]
 predict("hook_on_a")
 
@@ -361,8 +442,8 @@ print(f"w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 why("hook_on_a")
 
 # %% [markdown]
-# On the vector graph, we put a hook on `z` that returns twice the gradient. Backward comes to `x` and `y` through `z`,
-# so they receive twice as much. It comes to `w` directly from `o`, so `w` receives the same as before.
+# On the vector graph, we put a hook on `z` that returns twice the gradient. Backward reaches `x` and `y` through `z`,
+# so they receive twice as much. It reaches `w` directly from `o`, so `w` receives the same as before.
 
 # %%
 x, y, w, z, o = vector_graph()
@@ -372,6 +453,11 @@ print("x.grad =", x.grad.tolist(), " y.grad =", y.grad.tolist(), " w.grad =", w.
 
 # %% [markdown]
 # ### Exercise 2 · Scale a gradient
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook that returns nothing looks; a hook that returns a tensor replaces the gradient.
+# 2. `register_hook` returns a handle. The task asks for it, so that whoever called you can end the scaling.
 
 
 # %% tags=["answer"]
@@ -390,6 +476,11 @@ check(scale_gradient)
 
 # %% [markdown]
 # ### Exercise 3 · Keep only the positive part
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The hook gets the gradient as a tensor; which operation replaces negative numbers by 0 and keeps the rest?
+# 2. `grad.clamp(min=0)` makes a new tensor; `grad.clamp_(min=0)` writes into one that others may share.
 
 
 # %% tags=["answer"]
@@ -455,13 +546,19 @@ print("x.grad =", x.grad.tolist(), " the sum of both passes: 2·w + w")
 # %% [markdown]
 # ### Exercise 4 · A hook that runs only once
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook may remove itself: it only needs its own handle.
+# 2. The inner function may use `handle` although it is assigned below it: it is looked up when the hook runs.
+
 
 # %% tags=["answer"]
 def hook_once(tensor, hook):
     """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
 
-    What `hook` returns counts, as with `register_hook`. After the first backward no
-    hook is left on `tensor`, not even if `hook` raised. Return nothing.
+    What `hook` returns counts, as with `register_hook`, and what it raises goes on.
+    After the first backward your hook is gone from `tensor`, even if `hook` raised;
+    other hooks stay. Return nothing.
     """
     ...
 
@@ -482,6 +579,18 @@ def square_graph():
     y = x - 2
     return x, y, (y - x) ** 2
 
+
+# %% [markdown] tags=["sealed"]
+# y = x - 2, then z = (y - x)², hooks on y and on z. Whose hook runs first in backward?
+#
+# - [ ] y: y was computed first, so it comes last: backward walks from the result to the leaves.
+#   > Which gradient must backward know before it can work out the gradient of `y`?
+# - [x] z: z is the result, and backward starts there.
+# - [ ] whichever was registered first: That decides between two hooks on the same tensor, not between two tensors.
+#   > In the cell, which hook was registered first, and which one printed first? What changes if you swap the two lines?
+#
+# `z` comes first although its hook was registered last, because backward starts at the result. Then `y` receives
+# 2 · (y - x) = -4. `x` receives -4 through `y` and +4 on the direct path, which add up to 0.
 
 # %% tags=["predict"]
 predict("first_hook_to_fire")
@@ -570,6 +679,12 @@ print(names)
 #
 # ### Exercise 5 · Record several gradients by name
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Every hook needs to know its own name. Which name does it see when it runs, long after the loop has ended?
+# 2. A lambda looks its variables up when it *runs*. Give the name as a default value, or make the hook in a function
+#    that has the name as its argument.
+
 
 # %% tags=["answer"]
 def record_by_name(tensors):
@@ -590,11 +705,11 @@ check(record_by_name)
 # ## In a network
 #
 # Inside `forward` you have the activations at hand, so you can register hooks on them there. The next network lets only
-# gradients ≥ 0 pass back into its convolution, and a second hook looks whether this has worked.
+# gradients ≥ 0 pass back into its convolution, and a second hook checks that it worked.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask which of these hooks need a handle, and why. The hook on an activation goes with the
-# activation after each call; the one on a parameter stays for the whole training.
+# **On this slide:** Ask which of these hooks need a handle, and why. The hook on an activation goes with
+# the graph of its call; the one on a parameter stays for the whole training.
 
 
 # %%
@@ -635,10 +750,16 @@ print("fc1.weight.grad is all zero:", bool((net.fc1.weight.grad == 0).all()))
 # The second hook sees what the first one returned, so it finds nothing below zero. The bias of `fc1` is frozen, and its
 # weight is not.
 #
-# A hook on an activation disappears together with the activation. A hook on a parameter stays as long as the parameter
-# exists, so the cell removes it.
+# A hook on an activation lives in the graph of its call and disappears with that graph. It still runs if the
+# activation's name is gone before backward. A hook on a parameter stays as long as the parameter exists, so the cell
+# removes it.
 #
 # ### Exercise 6 · Freeze the biases
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `model.named_parameters()` gives names such as `0.bias` or `head.bias`, at every depth.
+# 2. The parameters must still require their gradient: it is the hook that turns it into zeros.
 
 
 # %% tags=["answer"]
@@ -658,8 +779,29 @@ check(freeze_biases)
 # %% [markdown]
 # ## A hook that writes into the gradient
 #
-# In e = c + d, addition passes its gradient on to both `c` and `d` without a change. Now a hook on `c` multiplies the
+# In e = c + d, addition passes its gradient on unchanged to both `c` and `d`. Now a hook on `c` multiplies the
 # gradient by 100 **in place**, that is, it writes into the tensor that it was given.
+
+# %% [markdown] tags=["sealed"]
+# e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?
+#
+# - [ ] 2: That is what one would want. But c and d are handed the very same gradient tensor, and the hook writes into it.
+#   > With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient
+#   > tensors?
+# - [ ] 100: The hook multiplies what is there, 2.
+#   > Which number does the hook find in `grad`? What does `mul_(100)` make of it?
+# - [x] 200: c and d share one gradient tensor. The hook wrote into it before it reached d.
+# - [ ] an error: Here nothing stops it, and that is what makes it dangerous.
+#   > Which line should raise the error? And how could PyTorch know there that this change was not wanted?
+#
+# PyTorch does not copy the gradient for each operand of an addition: the siblings `c` and `d` receive **the same
+# tensor**.
+#
+# - With the hook on `c`, both gradients are 200. `c` came first, the hook wrote into the shared tensor, and `d`
+#   found it changed.
+# - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
+#
+# The result depends on which of the two comes first, and you cannot choose that.
 
 # %% tags=["predict"]
 predict("sibling_gradient")
@@ -717,8 +859,8 @@ except RuntimeError as error:
 # 10 in place between two registrations. So there is one name, but there are two values and two gradients.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask "Which two numbers will be printed, and which comes first?" Who answers 10 twice takes `h`
-# for one thing. Write `h` and `h'` on the board.
+# **On this slide:** Ask "Which two numbers will be printed, and which comes first?" Whoever answers 10 twice takes
+# `h` for one thing. Write `h` and `h'` on the board.
 
 # %%
 x = torch.tensor([1.0, 2.0], requires_grad=True)
@@ -765,7 +907,7 @@ except RuntimeError as error:
 # The last line is about a tensor that requires no gradient: it cannot have a hook at all.
 #
 # One mistake raises *no* error: if you register a hook after backward, it simply waits for the next backward pass. This
-# is a common reason for a hook that stays silent.
+# is a common reason why a hook never runs.
 
 # %% [markdown]
 # ## Two more kinds of hooks
@@ -792,7 +934,7 @@ for number_of_pass in (1, 2):
 # (exercise 8).
 #
 # `torch.autograd.graph.register_multi_grad_hook` waits for the gradients of **several** tensors and calls your function
-# once. In the place of a tensor that takes no part, your function finds `None`.
+# once. For a tensor that takes no part, your function gets `None`.
 
 
 # %%
@@ -808,10 +950,16 @@ handle.remove()
 # %% [markdown]
 # ### Exercise 7 · Wait for all of them
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook on each tensor fires as soon as that tensor's own gradient is there. You need one that waits for all of them.
+# 2. `torch.autograd.graph.register_multi_grad_hook(tensors, f)` calls `f(grads)` once; a tensor that took no part has
+#    None in `grads`.
+
 
 # %% tags=["answer"]
 def record_total_norm(tensors):
-    """Return a list that will receive, once a backward, the norm of all gradients
+    """Return a list that will receive, once per backward, the norm of all gradients
     of `tensors` together.
 
     The norm is the square root of the sum of all squares, as a Python float. A
@@ -826,6 +974,11 @@ check(record_total_norm)
 # %% [markdown]
 # ### Exercise 8 · An optimizer inside backward
 
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `register_hook` runs before the gradient is added to `.grad`. Here you need the moment after.
+# 2. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` when `parameter.grad` is complete.
+
 
 # %% tags=["answer"]
 def step_in_backward(parameters, rate):
@@ -834,7 +987,7 @@ def step_in_backward(parameters, rate):
 
     As soon as a parameter's `.grad` is complete, `rate` times this `.grad` is
     subtracted from the parameter's values in place, and its `.grad` is set to None,
-    so that no two gradients are in memory at a time.
+    so that its memory is free again before the gradients of earlier layers come.
     """
     ...
 
@@ -850,7 +1003,9 @@ check(step_in_backward)
 # does this line run, and what has happened by then?" **Then show:** a print in the body and one in the hook; let them
 # say which comes first.
 #
-# **For discussion:** what does exercise 8 save? (There is one gradient in memory at a time instead of all of them.)
+# **For discussion:** what does exercise 8 save? (Each gradient is freed as soon as it has been
+# used, so they are never all in memory. It is not quite one at a time: the node of a Linear layer hands on the
+# gradients of its weight and its bias together.)
 
 # %% [markdown]
 # ## The patient, before and after
@@ -884,7 +1039,7 @@ draw_curves(
 #
 # | They say | What is true today |
 # |---|---|
-# | Change the gradient with `grad *= 2` inside the hook. | This goes well only as long as no other tensor shares the gradient. Return a new tensor instead. |
+# | Change the gradient with `grad *= 2` inside the hook. | This works only as long as no other tensor shares the gradient. Return a new tensor instead. |
 # | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
 # | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |

@@ -42,7 +42,7 @@
 # | 12 | A tensor that is changed in place later · Two backward passes | a prediction each; write the votes on the board; exercise 3 |
 # | 7 | What it costs | let them guess all four bars before the chart |
 # | 16 | One row of each gradient · When to use which | exercises 4 and 5; the table is to look things up in |
-# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that pays at work |
+# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that is useful at work |
 # | 13 | When saving less goes wrong | exercise 7 |
 # | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
 
@@ -139,7 +139,7 @@ draw_curves(
 
 # %% [markdown]
 # The network itself has only about 4 KiB of weights, and the notes look even smaller. So something keeps much more memory
-# alive than it seems. At the end of this lesson you will find out what it is.
+# alive than it seems.
 
 # %% [markdown]
 # ## Asking a tensor to keep its gradient
@@ -150,7 +150,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what `z.grad` would be if the line with `retain_grad()` stood below `backward()`. The next
-# section shows it; who says that it works has seen it as a way to ask afterwards.
+# section shows it; whoever says that it works takes it for a way to ask afterwards.
 
 
 # %% tags=["setup"]
@@ -173,7 +173,7 @@ print("o.grad =", o.grad.item())
 
 # %% [markdown]
 # The gradient of `z` is `w`. Backward starts at `o`, so the gradient of `o` is 1. We could read both after backward,
-# and no hook was needed.
+# without a hook.
 #
 # You can check two more graphs from lesson 01 with a pencil: first x = 3, y = x - 2 and z = (y - x)², then five ones in
 # `a`, b = 2a and c = mean(b).
@@ -206,6 +206,11 @@ print("a.grad =", [round(value, 6) for value in a.grad.tolist()])
 # Replace the `...` in the answer cell, run the cell, and then run the `check` below it. A check tells you what is wrong
 # and for which input. If you are stuck, run `hint(gradients_of_all)` in a new cell. After three attempts,
 # `solution(gradients_of_all)` shows an answer.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. After a plain backward only leaves have a `.grad`. What do you ask of the others, and when?
+# 2. `tensor.retain_grad()` must be called before backward. On a leaf it does nothing, so you may call it on all.
 
 
 # %% tags=["answer"]
@@ -254,7 +259,7 @@ read_grad(z)
 # `retain_grad()`. Or you wanted a leaf and have a result: `w = torch.ones(3, requires_grad=True) * 0.1` is a result,
 # because of the `* 0.1`.
 #
-# There are also cases in which you get `None` and **no** warning. They are harder to find.
+# There are also cases in which you get `None` and **no** warning.
 
 # %%
 unused = torch.ones(4, requires_grad=True)
@@ -299,8 +304,8 @@ for what, tensor in cases.items():
 #    the three. Does `z.grad` change?
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let each pair write down two numbers for `z`: the gradient and the `.grad`. Who expects them to
-# differ thinks of `retain_grad` as a hook with a place in the queue, and the explorer is the place to find out.
+# **On this slide:** Let each pair write down two numbers for `z`: the gradient and the `.grad`. Whoever expects them
+# to differ thinks of `retain_grad` as a hook with a place in the queue, and the explorer is the place to find out.
 
 # %% tags=["explore"]
 from course_utils.explorers import GradientFlow
@@ -310,6 +315,22 @@ GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z",
 # %% [markdown]
 # Now the same in code, with other numbers. The first hook doubles, the second multiplies by 10, and `retain_grad()` is
 # called between the two.
+
+# %% [markdown] tags=["sealed"]
+# z gets a hook that doubles, then retain_grad(), then a hook that multiplies by 10. The gradient arrives as [1, 2, 3,
+# 4]. What is z.grad?
+#
+# - [ ] [1, 2, 3, 4]: That is what arrives. Both hooks have worked on it before it is kept.
+#   > The cell printed `x.grad` too. Which hooks has that gradient passed, and is `z.grad` the same or another one?
+# - [ ] [2, 4, 6, 8]: This would be right if `retain_grad` stood in the queue of hooks. But it always comes last.
+#   > In the explorer, `retain_grad` stood between the two hooks, and then last. What was `z.grad` each time?
+# - [ ] [10, 20, 30, 40]: Both hooks run, in the order of their registration, wherever `retain_grad` was called.
+#   > For this result, one of the two hooks must not have run. Which one, and what would have stopped it?
+# - [x] [20, 40, 60, 80]: `retain_grad` keeps the gradient after all hooks, just as it is passed on.
+#
+# `z.grad` is the same as `x.grad`: both hooks ran before the gradient was kept. `retain_grad` is not one more
+# hook in the queue of hooks. It always comes last, wherever you call it. So `z.grad` is the gradient that `z`
+# **passes on**, not the one that arrived.
 
 # %% tags=["predict"]
 predict("around_retain_grad")
@@ -341,6 +362,12 @@ print("passed on:", z.grad.tolist())
 # %% [markdown]
 # ### Exercise 2 · What arrives, and what is passed on
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Which of two hooks on one tensor runs first? And when does `retain_grad` keep the gradient?
+# 2. Register your own hook before `hooks`; it stores a copy of what arrives. Where you call `retain_grad()` does not
+#    matter.
+
 
 # %% tags=["answer"]
 def arrived_and_passed_on(tensor, hooks):
@@ -363,6 +390,23 @@ check(arrived_and_passed_on)
 # From lesson 01 you know that a hook belongs to the values that the tensor had when the hook was registered. What about
 # `retain_grad()`, if it is called on `h` before `h.mul_(10)`?
 
+# %% [markdown] tags=["sealed"]
+# retain_grad() is called on h, then h.mul_(10), then h.sum().backward(). What is each number in h.grad?
+#
+# - [x] 1: `retain_grad` moves on with the tensor: `h.grad` is the gradient of the values that h has now.
+# - [ ] 10: That is the gradient of the values that h had before. A hook registered then would see it.
+#   > `h` has had two values. To which of them does the gradient 10 belong, and which one do you see if you print `h`?
+# - [ ] None: A tensor changed in place still keeps its gradient.
+#   > Compare `h.mul_(10)` with `h = h * 10`. After which of the two is `h` still the tensor on which you called
+#   > `retain_grad()`?
+# - [ ] an error: In-place changes are allowed here: nothing needs the old values of h.
+#   > Which operation would need the old values of `h` in backward: `3 * x`, `mul_(10)` or `sum()`?
+#
+# The hook stayed with the old values, whose gradient is 10. `retain_grad` moved on with the tensor: `h.grad` is
+# 1, the gradient of the values that `h` has **now**. This makes sense, because whoever reads `h` and `h.grad`
+# side by side expects that the two belong together. In real networks, an in-place ReLU after a layer has the same
+# effect.
+
 # %% tags=["predict"]
 predict("retain_then_change")
 
@@ -380,6 +424,11 @@ why("retain_then_change")
 
 # %% [markdown]
 # ### Exercise 3 · Before and after a change
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook belongs to the values that the tensor has when you register it. You need two hooks, at two moments.
+# 2. `tensor.mul_(factor)` is the in-place product, and autograd follows it. One hook goes before it, one after.
 
 
 # %% tags=["answer"]
@@ -401,6 +450,20 @@ check(multiply_in_place)
 # ## Two backward passes
 #
 # We come back to the vector graph, where the gradient of `z` is [1, 2, 3, 4]. This time we go backward twice.
+
+# %% [markdown] tags=["sealed"]
+# z.retain_grad(), then o.backward(retain_graph=True), then o.backward(). The gradient of z is [1, 2, 3, 4] each time.
+# What is z.grad?
+#
+# - [ ] [1, 2, 3, 4]: This would be right if each backward replaced the last. It adds, as it does on a leaf.
+#   > What happens to the `.grad` of a weight if you call backward twice without `zero_grad()`?
+# - [x] [2, 4, 6, 8]: A kept gradient adds up over backward passes, just like the `.grad` of a leaf.
+# - [ ] None: `retain_grad` lasts as long as the tensor; it is not used up by the first backward.
+#   > After the first pass, `z.grad` held numbers. Which line of the cell would take them away?
+#
+# The gradients add up, as they do on a leaf. But `first`, which we took after the first pass, has not changed. On
+# a result the sum is a new tensor, and the old one stays as it is. If you want the passes apart, set `z.grad =
+# None` between them.
 
 # %% tags=["predict"]
 predict("second_backward")
@@ -449,8 +512,8 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
 #
 # `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
-# return, for as long as they live. It counts nothing else. What an operation needs inside itself and frees before it
-# returns is not seen. In return, the numbers are the same on every machine.
+# return, for as long as they live. It does not see what an operation frees before it returns. In
+# return, the numbers are the same on every machine.
 #
 # The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
 # exactly 1 MiB.
@@ -482,6 +545,22 @@ kept = []  # what the hooks keep
 
 # %% [markdown]
 # We begin without any hook. Backward computes a gradient for each of the 16 activations, and one more for the leaf.
+
+# %% [markdown] tags=["sealed"]
+# 16 activations of 1 MiB each, in a chain, without any hook. How many MiB of gradients are alive at the peak of
+# backward?
+#
+# - [ ] 1: To compute the next gradient, the one before must still be there: two at a time.
+#   > While backward computes the gradient of activation 7, which other gradient does it still need?
+# - [x] 2: The gradient that arrives and the one computed from it. Then the first is freed.
+# - [ ] 16: This would be right if all were kept. Each is freed as soon as the next one is computed.
+#   > Backward has come to activation 3. Who still needs the gradient of activation 15?
+# - [ ] 17: This would be right if all were kept, and also the one of x.
+#   > After backward, which of the 17 tensors has a `.grad` that you can read? What became of the other 16 gradients?
+#
+# At any moment there are the gradient that arrived and the one that is computed from it. Then the first of the
+# two is freed. This is the reason why PyTorch does not keep the gradients of results: a chain of a thousand
+# layers would need no more than this one. (To be exact, there are 4 bytes more, for the gradient of `loss`.)
 
 # %% tags=["predict"]
 predict("gradients_alive")
@@ -561,6 +640,20 @@ bars(
 #
 # Suppose you need only one row of each gradient. So the hook keeps `grad[0]`, which has 1024 numbers, or 4 KiB.
 
+# %% [markdown] tags=["sealed"]
+# each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?
+#
+# - [ ] 2: That is what one would want. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
+#   > Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?
+# - [ ] 2.06: This is right for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
+#   > To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new memory, and
+#   > how?
+# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf is added.
+#
+# `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
+# copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
+# not help, because it makes a view too.
+
 # %% tags=["predict"]
 predict("slices_kept")
 
@@ -582,6 +675,11 @@ why("slices_kept")
 
 # %% [markdown]
 # ### Exercise 4 · One row and no more
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `grad[0]` looks small. Whose memory are its numbers in?
+# 2. A view keeps the storage of the whole tensor alive. A copy of the view has a storage of its own.
 
 
 # %% tags=["answer"]
@@ -617,10 +715,16 @@ for layer, size in sizes.items():
     print(f"layer {layer}: {size:.1e}")
 
 # %% [markdown]
-# Eight numbers tell the whole story. Each sigmoid lets less than a quarter of the gradient through, and after seven of
+# Each sigmoid lets less than a quarter of the gradient through, and after seven of
 # them almost nothing is left. This is called the **vanishing gradient**.
 #
 # ### Exercise 5 · One number per layer
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Gradients arrive from the last activation to the first. Your list is in the other order.
+# 2. Make the list first, with one None per tensor. Each hook must know its own place; a lambda looks its variables up when it
+#    runs, so bind the place: `lambda grad, place=place: ...`
 
 
 # %% tags=["answer"]
@@ -629,7 +733,7 @@ def record_norms(activations):
     the norm of its gradient there.
 
     The order is that of `activations`. A norm is a Python float; a place is None
-    until a gradient has come by, and a later backward replaces it. No gradient is
+    until a gradient has arrived, and a later backward replaces it. No gradient is
     kept, and none is changed.
     """
     ...
@@ -649,7 +753,7 @@ check(record_norms)
 # gradient.
 #
 # **For discussion:** why two MiB alive at once in a chain, and not one, and not 17? (The gradient that arrives and the
-# one computed from it; then the first is let go.)
+# one computed from it; then the first is freed.)
 
 # %% [markdown]
 # ## When to use which
@@ -713,13 +817,13 @@ print(f"saved for backward: {saved:.2f} MiB")
 # - `unpack(packed)` is called when backward needs the tensor. It must return a tensor of the same shape, dtype and
 #   device.
 #
-# At first we only watch. Here `pack` prints the tensor and returns it:
+# At first we only watch. Here `pack` prints the tensor and returns it, detached from the graph:
 
 
 # %%
 def show_and_keep(tensor):
     print("  saved:", tensor.tolist())
-    return tensor
+    return tensor.detach()
 
 
 functions = {"x * x": lambda x: x * x, "sqrt(x)": torch.sqrt, "x + 1": lambda x: x + 1}
@@ -732,7 +836,27 @@ with saved_tensors_hooks(show_and_keep, lambda tensor: tensor):
 # %% [markdown]
 # A product saves its two operands, and `sqrt` saves its result. Addition saves nothing, because its derivative is 1.
 #
+# Why `detach()`? `sqrt` and tanh save their own result, and the result holds the graph. If `pack` returns this very
+# tensor, the graph also holds the result, and only a backward frees them. Here nobody goes backward:
+
+# %%
+x = torch.zeros(256, 1024, requires_grad=True)
+for way, pack in {"tensor": lambda tensor: tensor, "tensor.detach()": lambda tensor: tensor.detach()}.items():
+    with measure_memory() as memory, saved_tensors_hooks(pack, lambda packed: packed):
+        tanh_chain(x)  # nobody keeps the result
+    print(f"pack returns {way:<16} {memory.live / MIB:5.2f} MiB still alive")
+
+# %% [markdown]
+# So a `pack` that keeps a tensor returns `tensor.detach()`: the same memory, without the graph.
+#
 # ### Exercise 6 · What forward saves
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `pack` is called with every tensor that forward saves. It may simply take note of the tensor and return
+#    `tensor.detach()`, which has the same memory.
+# 2. Two saved tensors may share one storage. `tensor.untyped_storage()` has `.data_ptr()` to recognise it by and
+#    `.nbytes()` for its size.
 
 
 # %% tags=["answer"]
@@ -754,8 +878,8 @@ check(count_saved_bytes)
 # ### Saving less
 #
 # There are two common ways to save less. One keeps the tensors as **float16**. The other, `torch.utils.checkpoint`,
-# keeps only the input of a piece of the network, and **computes the piece once more** in backward. It is built on these
-# hooks.
+# keeps only the input of a piece of the network, and **computes the piece once more** in backward. With
+# `use_reentrant=False`, as here, it is built on these hooks.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask which of the two ways they would take on a GPU that waits for its memory, and which on one
@@ -790,6 +914,21 @@ for way, forward in {"as it is": tanh_chain, "as float16": as_float16, "computed
 # ## When saving less goes wrong
 #
 # The gradient of x · x is 2x. We save `x` as float16. Which gradient comes out for x = 2049?
+
+# %% [markdown] tags=["sealed"]
+# y = x · x with x = 2049. The saved x is packed as float16. What is x.grad (4098 without packing)?
+#
+# - [ ] 4098: float16 has 11 binary digits: it cannot hold 2049.
+#   > Run `torch.tensor(2049.0).half()`. Which number comes out, and what is twice this number?
+# - [x] 4096: float16 rounds 2049 to 2048, and 2 · 2048 = 4096. No error is raised, the number is just wrong.
+# - [ ] inf: float16 ends at 65504; 2049 is still in its range, but not exactly.
+#   > Look at the row of float16. Under which x does it show inf, and what does it show under 2049?
+# - [ ] an error: Rounding raises nothing.
+#   > After `unpack`, with which number would PyTorch have to compare 2048? Is that number still kept for backward?
+#
+# float16 has 11 binary digits, so 2049 is rounded to 2048. The largest number of float16 is 65504, so 70000
+# becomes inf. Its smallest number is about 6e-8, so 1e-8 becomes 0. bfloat16 has the range of float32 but only 8
+# binary digits: nothing becomes inf or 0 here, but everything is rounded more. In no case was there an error.
 
 # %% tags=["predict"]
 predict("half_of_2049")
@@ -839,15 +978,15 @@ for way, pack in packs.items():
     print(f"{way:<18} {saved_by_linear(pack):.2f} MiB")
 
 # %% [markdown]
-# A linear layer does not save its weight itself but the transposed weight. This is a view of the weight and no leaf, so
-# the question for a leaf misses it. A view shares its **storage** with the weight, so a good `pack` compares storages.
+# A linear layer does not save its weight itself but the transposed weight. This is a view of the weight and not a
+# leaf, so testing `is_leaf` misses it. A view shares its **storage** with the weight, so a good `pack` compares storages.
 #
 # **`unpack` has to give back what was saved.** Some mistakes raise an error, and some do not:
 
 
 # %%
 def try_hooks(what, pack, unpack):
-    """Go forward and backward through x · x with these hooks, and print what came of it."""
+    """Go forward and backward through x · x with these hooks, and print the result."""
     x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
     try:
         with saved_tensors_hooks(pack, unpack):
@@ -859,10 +998,10 @@ def try_hooks(what, pack, unpack):
         print(f"{what:<33} x.grad = {x.grad.tolist()}")
 
 
-try_hooks("nothing changed", lambda tensor: tensor, lambda packed: packed)
+try_hooks("nothing changed", lambda tensor: tensor.detach(), lambda packed: packed)
 try_hooks("pack changes the tensor in place", lambda tensor: tensor.mul_(2), lambda packed: packed)
-try_hooks("unpack returns two numbers of 3", lambda tensor: tensor, lambda packed: packed[:2])
-try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed: packed[:1])
+try_hooks("unpack returns two numbers of 3", lambda tensor: tensor.detach(), lambda packed: packed[:2])
+try_hooks("unpack returns one number of 3", lambda tensor: tensor.detach(), lambda packed: packed[:1])
 
 # %% [markdown]
 # Look at the last line: the gradient is [2, 2, 2] instead of [2, 4, 6], and there was no error. A tensor with one
@@ -870,6 +1009,12 @@ try_hooks("unpack returns one number of 3", lambda tensor: tensor, lambda packed
 # hooks.
 #
 # ### Exercise 7 · Half the memory
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `pack` gets a tensor and may return anything; `unpack` gets just that and must make the tensor again.
+# 2. Let `pack` return two things: the numbers as float16, and the dtype to go back to. `tensor.is_floating_point()`
+#    tells numbers from indices and masks.
 
 
 # %% tags=["answer"]
@@ -905,8 +1050,28 @@ check(save_as_half)
 # %% [markdown]
 # ## The patient, before and after
 #
-# Now you can find out why the memory grows. After each step the program notes `grad.norm()`, `grad[0]` and
+# After each step the program notes `grad.norm()`, `grad[0]` and
 # `loss_of(net)`.
+
+# %% [markdown] tags=["sealed"]
+# the training notes grad.norm(), grad[0] and loss_of(net) after each step. Which note keeps the most memory alive?
+#
+# - [ ] grad.norm(): The norm is a tensor of its own with one number, so it keeps 8 bytes alive.
+#   > How many numbers are in `grad.norm()`? Does it look at the memory of the gradient, or does it have its own?
+# - [ ] grad[0]: It keeps the whole gradient alive, but the gradient of this layer is small: 2 KiB.
+#   > The memory grows by about 330 KiB a step. How much of it is the gradient of `second.weight`, 16 · 16 numbers of 8
+#   > bytes?
+# - [x] loss_of(net): This loss has a graph, and no backward ever frees what forward saved for it.
+# - [ ] all three the same: They are all short to write, but they keep different things alive.
+#   > Take the notes one by one. Which of them is a view, which has a `grad_fn`, and which has neither?
+#
+# - `grad.norm()` is a new tensor with one number: 8 bytes.
+# - `grad[0]` is a view, so the whole gradient of 2 KiB stays alive in each step.
+# - `loss_of(net)` is one number too, but it is a **result**: it holds its graph, and the graph holds everything
+#   that forward saved. The loss in the training itself is harmless, because its backward frees what was saved.
+#   For this one nobody calls backward. So each step keeps about 328 KiB.
+#
+# `.item()` turns a loss or a norm into a plain number, and `.clone()` makes a copy of the row.
 
 # %% tags=["predict"]
 predict("patient_memory")
@@ -930,7 +1095,7 @@ for what, (note_gradient, note_network) in notes.items():
 why("patient_memory")
 
 # %% [markdown]
-# The cure keeps the same three notes, but without what hangs on them.
+# The cure keeps the same three notes, but as plain numbers and a copy.
 
 # %%
 after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())
@@ -974,7 +1139,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Go back to the votes of the first slide, and let the room say which notes kept memory alive, and
-# what hung on each of them.
+# what each of them kept alive.
 
 # %% [markdown]
 # ## Go further
@@ -986,5 +1151,5 @@ draw_curves(
 # - [`torch.utils.checkpoint`](https://pytorch.org/docs/stable/checkpoint.html)
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** At home: the exercises that were left out in the room. Who trains large networks should try
-# `checkpoint` on one of them and report what it saved.
+# **On this slide:** At home: the exercises that were left out in the room. Whoever trains large networks should
+# try `checkpoint` on one of them and report what it saved.

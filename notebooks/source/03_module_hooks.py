@@ -238,6 +238,20 @@ for handle in handles:
 #
 # Many old tutorials say that a forward hook can only look. Here is one that **returns** something:
 
+# %% [markdown] tags=["sealed"]
+# a forward hook on relu returns `output * 0`. The network gave 89 before. What does it give now?
+#
+# - [ ] 89: So old tutorials say. Since PyTorch 1.2, what a forward hook returns replaces the output.
+#   > With the hook, the cell printed 1 and not 89. Which layer must have got other numbers than before?
+# - [ ] 0: fc2 still adds its bias, 1, to the zeros that reach it.
+#   > `fc2` multiplies what it gets by its weights. What does it do after that?
+# - [x] 1: fc2 gets four zeros, and its bias of 1 is what remains.
+# - [ ] an error: A forward hook may return a new output; None keeps the old one.
+#   > Compare `output * 0` with `output`. What could `fc2` refuse: the shape, the dtype or the values?
+#
+# What a forward hook returns takes the place of the output, and the network goes on with it. Here `fc2` receives
+# four zeros and adds its bias, 1. If the hook returns None, or has no `return` at all, the output stays as it is.
+
 # %% tags=["predict"]
 predict("zeroed_relu")
 
@@ -290,6 +304,11 @@ with counting, changing:
 # Replace the `...` in the answer cell, run it, and then run the `check` below it. If you are stuck, run
 # `hint(silence_channel)` in a new cell. `solution(silence_channel)` opens after three attempts.
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. What a forward hook returns replaces the output. It must be a new tensor: others may hold the old one.
+# 2. `output.clone()` first; then set one channel of the copy to 0. Channels are dimension 1: `copy[:, channel]`.
+
 
 # %% tags=["answer"]
 def silence_channel(layer, channel):
@@ -341,6 +360,22 @@ ModelHooks("small net", hooks=[("relu", "full backward hook", "look")])
 # %% [markdown]
 # Now the same in code. (`contextlib.ExitStack` is a `with` for any number of handles. All hooks go when its block ends.)
 
+# %% [markdown] tags=["sealed"]
+# fc1, relu and fc2 have a full backward hook each. Whose runs first in the backward pass?
+#
+# - [ ] fc1: fc1 runs first in forward, and its gradients are the last to be known.
+#   > `fc1` received [1, 0, 3, 0]. Which layer passed these numbers on, and what did that layer have to receive first?
+# - [ ] relu: Before the gradient reaches relu, it has to pass fc2.
+#   > The gradient starts at the output of the network. Which layer made this output?
+# - [x] fc2: Backward starts at the output, so the last layer of the forward pass comes first.
+#
+# Read the lines from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets the gradient
+# through where its input was positive: [1, 0, 3, 0]. `fc1` passes on its first row once and its third row three
+# times: 1 + 21, 2 + 24, 3 + 27. What one layer passes on is what the layer before it receives.
+#
+# The second task of the explorer has several answers. A full backward hook that returns zeros changes only
+# gradients, so the output stays as it is. Wherever it sits on the way, nothing arrives at the input.
+
 # %% tags=["predict"]
 predict("order_of_module_hooks")
 
@@ -386,7 +421,7 @@ with net.register_full_backward_hook(print_gradients("the model")):
 # equally large, and PyTorch takes the first of them.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Who spreads it over four places
+# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Whoever spreads it over four places
 # thinks of an average and not of a maximum.
 
 
@@ -478,10 +513,15 @@ print("pre-hook: x.grad =", x.grad.tolist(), " fc2.weight.grad =", net.fc2.weigh
 #
 # ### Exercise 2 · Turn the gradient round
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `grad_input` holds the gradients that the module is about to pass on: a tuple with one entry per input.
+# 2. What a full backward hook returns replaces `grad_input`: a tuple again. An entry may be None.
+
 
 # %% tags=["answer"]
 def reverse_gradient(layer):
-    """Turn round the sign of the gradient that `layer` passes on to its inputs, and
+    """Flip the sign of the gradient that `layer` passes on to its inputs, and
     return the hook's handle.
 
     The forward pass and the gradients of the layer's own parameters stay as they
@@ -498,6 +538,23 @@ check(reverse_gradient)
 #
 # So far our input required a gradient. The images of a data set do not, and they are what a network usually gets. Now the
 # model and its three layers have a full backward hook each, and the input is plain data.
+
+# %% [markdown] tags=["sealed"]
+# the input requires no gradient. The model and its layers have full backward hooks. Whose runs first?
+#
+# - [ ] fc2: fc2's hook waits for the gradient of fc2's input. The model's hook has nothing to wait for.
+#   > Compare `grad_input` in the lines of `fc2` and of the model. For which of the two did PyTorch have to compute
+#   > something first?
+# - [ ] fc1: fc1's hook has nothing to wait for either, but the gradient reaches fc1's output last of all.
+#   > Neither `fc1` nor the model waits for a `grad_input`. Which of the two gets its `grad_output` first?
+# - [x] the model: Nobody asks for the gradient of its input, so it runs as soon as grad_output is there.
+#
+# A full backward hook waits for the gradients of its module's inputs. Nothing is computed for an input that
+# does not require a gradient, so there is nothing to wait for: the hook runs as soon as `grad_output` has
+# arrived, with `(None,)` as `grad_input`. For the model that is the very beginning. `fc1` has the same input,
+# but its own `grad_output` comes last. PyTorch warns about both.
+#
+# With an input that requires a gradient, the model's hook would be the last of the four.
 
 # %% tags=["predict"]
 predict("first_with_plain_data")
@@ -547,6 +604,26 @@ why("first_with_plain_data")
 #
 # Many networks use `nn.ReLU(inplace=True)`. It writes its result over its input, which saves memory. We register a full
 # backward hook, once on the layer before such a ReLU and once on the ReLU itself.
+
+# %% [markdown] tags=["sealed"]
+# a Linear layer with a full backward hook is followed by `nn.ReLU(inplace=True)`. What happens?
+#
+# - [ ] nothing unusual: The ReLU writes into a tensor that the hook depends on, and PyTorch refuses.
+#   > Into which tensor does the in-place ReLU write its result? Which layer made this tensor, and what sits on that
+#   > layer?
+# - [ ] a wrong gradient: PyTorch notices and raises, so that you do not get a wrong gradient.
+#   > How many gradients did the two hooks print? And in the printed message, what is being modified in place?
+# - [x] an error in forward: The hook turned the output into a view that must not be changed in place.
+# - [ ] an error in backward: PyTorch notices earlier, when the ReLU writes into the output.
+#   > In the `try`, the cell calls `net(…)`, `.sum()` and `.backward()`. Take `.backward()` away and run it again: is
+#   > the error still there?
+#
+# The error comes from the call of the network, before any backward pass. To get its gradients, a full backward
+# hook sends the inputs and outputs of its module through a helper, `BackwardHookFunction`, and what comes out are
+# *views*. If the ReLU wrote into such a view, the gradient would no longer pass the helper, and your hook would
+# not see it. PyTorch refuses to do this, so you never get a wrong number.
+#
+# On the ReLU itself it is the view of the *input* that must not be written to.
 
 # %% tags=["predict"]
 predict("inplace_relu")
@@ -636,8 +713,8 @@ with net[0].register_forward_hook(watch_output):
     net(torch.ones(1, 2)).sum().backward()
 
 # %% [markdown]
-# This is the same [1, 0] as before. The forward hook goes at the end of its `with` block, and the tensor hook goes together
-# with its tensor. `record`, which you will meet below, works in this way, so you can use it next to in-place ReLUs.
+# This is the same [1, 0] as before. The forward hook goes at the end of its `with` block, and the tensor hook goes with
+# the graph of this call. `record`, which you will meet below, works in this way, so you can use it next to in-place ReLUs.
 
 # %% [markdown]
 # ## Hooks that nobody removed
@@ -694,6 +771,12 @@ handle.remove()
 
 # %% [markdown]
 # ### Exercise 3 · Hooks for the length of a block
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `@contextlib.contextmanager` above `def hooked` makes a context manager of a generator: start before `yield`, end
+#    after it.
+# 2. If the block raises, the exception comes out of the `yield`. Which statement runs in any case?
 
 
 # %% tags=["answer"]
@@ -769,6 +852,20 @@ def hook_layers(module, hook):
 # The hook stores the shape of each output in a dict, with the module as its key, and also in a list. Six modules are
 # hooked: `conv`, `relu`, `fc1` and the three inside `head`.
 
+# %% [markdown] tags=["sealed"]
+# the dict is keyed by module, six modules are hooked, `relu` runs twice. How many outputs does it hold?
+#
+# - [x] 6: One for each module: the second output of relu takes the place of the first.
+# - [ ] 7: There are seven calls, but a dict has one entry for each key, and both calls of relu have the same.
+#   > `relu` runs twice, so `store` writes twice. Under which key does it write each time?
+# - [ ] 9: Pooling and flatten are functions: they have no hooks, so nothing is stored for them.
+#   > `hook_layers` walks through `module.children()`. Which children does `MixedNet` have, and is the pooling one of
+#   > them?
+#
+# The list has all seven calls, at every depth, in the order of the calls. The dict has lost one of them: the
+# second call of `relu` overwrote the first, whose shape was (1, 10, 4, 4). So store a list for each module, or
+# one list for all of them.
+
 # %% tags=["predict"]
 predict("reused_relu")
 
@@ -799,11 +896,16 @@ why("reused_relu")
 # %% [markdown]
 # Two more things to keep in mind:
 #
-# - **A function is no module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
+# - **A function is not a module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
 # - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside it.
 #   `model.named_modules()` visits all modules at all depths. A *leaf* is a module without children.
 #
 # ### Exercise 4 · All leaves
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A leaf module has no children: `not list(module.children())`. `model.named_modules()` walks them all.
+# 2. A forward hook gets `(module, args, output)`. Each needs its own name: beware of hooks made in a loop.
 
 
 # %% tags=["answer"]
@@ -869,6 +971,11 @@ print("they hold the graph:", last.requires_grad, "  hooks left:", count_hooks(r
 #
 # Make a better `KeepOutputs`. Write a method for each `...`.
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. An object can be a hook if its class has `__call__`. `self` keeps what the calls have in common.
+# 2. Store copies that do not hold the graph: `output.detach().clone()`.
+
 
 # %% tags=["answer"]
 class SaveOutput:
@@ -926,7 +1033,7 @@ with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(n
 # because it waits for the gradient of `x`.
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "One dict entry a module is one entry a call." **Ask:** "Six modules were hooked, the list has seven
+# **Misconception:** "One dict entry per module is one entry per call." **Ask:** "Six modules were hooked, the list has seven
 # lines, the dict six. Which one is missing?" **Answer:** the first call of relu; the second overwrote it.
 #
 # **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
@@ -948,6 +1055,21 @@ patient = admit("A")
 with record(patient, nn.Linear, nn.ReLU) as seen:
     patient(numbers)
 # What did the layers give? One example: seen["first"].output.max()
+
+# %% [markdown] tags=["sealed"]
+# you have looked at the output of every layer of patient A. Which linear layer is ill?
+#
+# - [ ] first: About half of its numbers are above 0, and none is large: first is well.
+#   > How many numbers are above 0 after `relu1`, and how many after `relu2`? Between which two lines did they get lost?
+# - [x] second: In all 512 rows none of its numbers is above 0, so relu2 gives nothing but zeros.
+# - [ ] third: It gives the same numbers for every row, but only because it gets the same zeros for every row.
+#   > What goes into `third` for each row? What would a healthy layer make of that?
+# - [ ] last: It answers the same for every row, because everything before it has become the same.
+#   > Imagine that `last` had fresh weights. What would it get as its input, in each of the 512 rows?
+#
+# `second` gives only negative numbers, for every row, and `relu2` makes 0 of all of them. From there on all rows
+# look alike, so the network can only guess. Such a ReLU is called **dead**. The cause is the bias of `second`:
+# each of its 16 numbers is -10, and the weights make this larger by hardly more than 1.
 
 # %% tags=["predict"]
 predict("layer_of_patient_a")
@@ -977,6 +1099,22 @@ why("layer_of_patient_a")
 # The hook that found it has a single line. Before we treat patient A, let us look at its way back. In backward every weight
 # gets a gradient. Where is it other than 0?
 
+# %% [markdown] tags=["sealed"]
+# which of the four linear layers get a gradient of their weight that is not 0?
+#
+# - [ ] all four: A ReLU whose input is negative lets no gradient through. relu2 stops everything on its way back.
+#   > How many inputs of `relu2` were above 0? What does a ReLU do with the gradient where its input was negative?
+# - [ ] third and last: third receives a gradient for its output, but its inputs are 0, and so is its weight's.
+#   > A weight's gradient is what arrives in backward times what came in during forward. What came into `third`?
+# - [x] only last: Before the dead ReLU no gradient arrives, and third has only zeros as its input.
+# - [ ] none: last has inputs other than 0, the biases of third, so its weight gets a gradient.
+#   > `third` gets only zeros, and then it adds its bias. So what goes into `last`?
+#
+# A ReLU lets the gradient through only where its input was above 0. `relu2` has no such place, so nothing
+# reaches `second` and `first`, and they can never recover by training. The gradient of a weight is the product
+# of what the layer receives in backward and of its input in forward. `third` receives something, but its input
+# is 0.
+
 # %% tags=["predict"]
 predict("gradients_of_patient_a")
 
@@ -994,6 +1132,22 @@ why("gradients_of_patient_a")
 
 # %% [markdown]
 # Now **patient B**. Take the cell above with `admit("B")`, look at every layer, and commit.
+
+# %% [markdown] tags=["sealed"]
+# you have looked at the output of every layer of patient B. Which linear layer is ill?
+#
+# - [ ] first: Its numbers are as large as those of a healthy network.
+#   > Look at the line of `first` for patient A, and then for patient B. What is different?
+# - [ ] second: Its numbers are small: the trouble begins after it.
+#   > How large are the numbers just before `third`, and how large right after it?
+# - [x] third: It gets numbers of ordinary size and makes numbers of more than 10,000 out of them.
+# - [ ] last: Its numbers are large because it is given large ones.
+#   > What is the largest size that goes into `last`, and the largest that comes out? Does `last` make the numbers
+#   > larger?
+#
+# Up to `relu2` all numbers have an ordinary size. `third` makes numbers above 10,000 out of them: it
+# **explodes**. `last` does nothing unusual, it only passes the size on. The gradients are just as large, so one
+# training step later the other layers are out of order too. This is why we looked before the first step.
 
 # %% tags=["predict"]
 predict("layer_of_patient_b")
@@ -1048,7 +1202,7 @@ draw_curves(
 # **Ask, whatever the exercise:** "Does your answer still work if the layer is used twice in one call?"
 #
 # **For discussion (2):** why is it so important that the layer's own gradients stay? (In domain adaptation the layers after
-# it shall learn to tell the domains apart, and only those before it shall learn the opposite.)
+# it should learn to tell the domains apart, and only those before it should learn the opposite.)
 
 # %% [markdown]
 # ## What old tutorials say
@@ -1062,8 +1216,8 @@ draw_curves(
 # | Keep the outputs in a dict, with the module as its key. | A module that runs twice overwrites its own entry. |
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask who has used `register_backward_hook`. It still works and only warns, and what it reports can
-# be wrong: lesson 09 shows by how much.
+# **On this slide:** Ask who has used `register_backward_hook`. It still works, with a warning at most, and what it
+# reports can be wrong: lesson 09 shows by how much.
 
 # %% [markdown]
 # ## Summary

@@ -173,7 +173,7 @@ with contextlib.ExitStack() as stack:
 # 3. Add hooks of other kinds, and play the game: **predict which hook fires next**. The explorer goes there and compares.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Who has not
+# **On this slide:** Give the pairs five minutes, and ask each of them for one part that surprised them. Whoever has not
 # reached the third task can play it with you at the projector.
 
 # %% tags=["explore"]
@@ -241,6 +241,18 @@ def print_parts(model, x, hooks=()):
         print(f"{name}: {', '.join(parts)}")
 
 
+# %% [markdown] tags=["sealed"]
+# net calls fc1, relu and fc2. There is one hook, a forward hook on fc1. Which calls leave the fast path?
+#
+# - [x] only that of fc1: Each module looks at its own tables and at the global ones, not at its children's.
+# - [ ] those of fc1 and net: net has no hook of its own. It calls forward, and what happens in there is fc1's.
+#   > Whose tables does the call of `net` look into? Is there a hook in any of them?
+# - [ ] all four: This would be right with a global hook. A hook on fc1 stands in fc1's table only.
+#   > Into which table does `fc1.register_forward_hook` put the hook? Does the call of `relu` look into that one?
+#
+# Only `fc1` goes the long way. `net` calls `fc1`, but the call of `net` looks into the tables of `net` and into
+# the global ones, and all of these are empty.
+
 # %% tags=["predict"]
 predict("who_leaves_the_fast_path")
 
@@ -269,6 +281,12 @@ print_parts(Net(), x, hooks=[("forward hook", "global")])
 # `torch_module._global_forward_hooks` and so on. The underscore says that they are torch's own business. Read them here to
 # learn, and use the `register_…` functions in your programs.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Four kinds of hooks, and two places for each: eight tables. An empty table is false.
+# 2. `module._forward_hooks` and `torch_module._global_forward_hooks` are two of them. `getattr(module, "_" + kind)`
+#    gets one by name.
+
 
 # %% tags=["answer"]
 def takes_fast_path(module):
@@ -287,6 +305,21 @@ check(takes_fast_path)
 # ## `forward()` directly
 #
 # `forward` is an ordinary method, and you may call it by its name. `net` and `fc1` get a forward hook each.
+
+# %% [markdown] tags=["sealed"]
+# net and its layer fc1 have a forward hook each. Which of them fire in `net.forward(x)`?
+#
+# - [ ] none: `forward` skips the hooks of net. But inside, net calls `self.fc1(x)`, with brackets.
+#   > `net.forward(x)` runs one line of code. How does this line call `fc1`: with brackets, or as `fc1.forward`?
+# - [x] only that of fc1: net's hook needs net's `__call__`, which nobody ran. fc1 is called in the ordinary way.
+# - [ ] both: Hooks are run by `__call__`. `net.forward(x)` is a plain method call and runs none of net's.
+#   > Where is the code that calls the hook of `net`? Can you find it in the `forward` of the class `Net`?
+#
+# The result is the same, but one hook is missing. `forward` knows nothing about hooks: they are run by the call
+# with brackets. `net.forward(x)` skips those of `net`, while `self.fc1(x)` inside it works as always.
+#
+# So if a layer of yours never fires its hook, check whether somebody calls `layer.forward(x)`. Or somebody takes
+# only its weights and calls a function, such as `F.linear(x, layer.weight)`. Then not even its `forward` runs.
 
 # %% tags=["predict"]
 predict("forward_directly")
@@ -318,6 +351,20 @@ why("forward_directly")
 #
 # `fc1` gets a forward pre-hook of its own. After that, a global one is registered.
 
+# %% [markdown] tags=["sealed"]
+# fc1 gets a forward pre-hook, and after that a global forward pre-hook is registered. Which one runs first in a call of
+# fc1?
+#
+# - [ ] the one on fc1: The order of registration counts inside one table. Between the tables, global comes first.
+#   > The hook on `fc1` was registered first, and it printed second. Do the two hooks stand in one table or in two?
+# - [x] the global one: `_call_impl` goes through the global table first, whenever its hooks were registered.
+# - [ ] both at once: Hooks run one after the other: what one returns is what the next one gets.
+#   > Suppose that one hook doubles the input and the other one adds 1. Does it matter which of them runs first?
+#
+# Global hooks come first, and this holds for each of the four kinds. The order of registration decides only
+# inside one table. `prepend=True` puts a hook at the front of its own table, so it still runs after the global
+# ones.
+
 # %% tags=["predict"]
 predict("which_pre_hook_first")
 
@@ -339,6 +386,11 @@ why("which_pre_hook_first")
 
 # %% [markdown]
 # ### Exercise 2 · The hooks of a call
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Two tables, each an ordered dict of key to hook. Put the items of both into a new dict, in order.
+# 2. `getattr(torch_module, f"_global_{kind}")` is the global table, `getattr(module, f"_{kind}")` the local one.
 
 
 # %% tags=["answer"]
@@ -380,6 +432,11 @@ print_source("forward pre-hooks", "forward", "forward hooks", "return")
 #
 # ### Exercise 3 · Before forward
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Walk through `hooks.values()`. Each hook gets what the one before it has left in `args`.
+# 2. Ask `is not None`, not whether the result is true: a tensor of zeros is a result as well.
+
 
 # %% tags=["answer"]
 def run_pre_hooks(module, hooks, args):
@@ -401,6 +458,11 @@ check(run_pre_hooks)
 # ### Exercise 4 · After forward
 #
 # The keys in `started` are for the next exercise. If something raises, the call must know which hooks have had their turn.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Almost the loop of the exercise before. But here you need the keys as well: `hooks.items()`.
+# 2. What a forward hook returns *is* the new output: nothing is put into a tuple.
 
 
 # %% tags=["answer"]
@@ -458,6 +520,23 @@ with global_hooks(**dict.fromkeys(KINDS, look)):
 #
 # Now the whole network, with local hooks on `net`, `fc1` and `fc2`. As before, x requires a gradient.
 
+# %% [markdown] tags=["sealed"]
+# net, fc1 and fc2 have full backward hooks, and x requires a gradient. Whose fires last?
+#
+# - [ ] that of fc1: fc1 is the last *layer* in backward. But the gradient of fc1's input is also that of net's.
+#   > `fc1` gets the gradient of x as its `grad_input`. Which other hook waits for this same gradient?
+# - [ ] that of fc2: fc2 is the last layer in forward, so it is the first in backward.
+#   > What must `fc1` receive before it can begin? Through which layers has that come?
+# - [x] that of net: net's hook waits for the gradient of net's input, and that comes out of fc1.
+#
+# Forward is nested like brackets: `net` opens first and closes last. Here backward is nested too. The pre-hook
+# of `net` is the first of all, and its full hook is the last. A full backward hook waits for the gradient of
+# its module's *input*. For `net` this is the same gradient as for `fc1`, and it takes the whole backward pass
+# to compute it.
+#
+# If x required no gradient, there would be nothing to wait for, and the full hook of `net` would fire before
+# those of its layers, as you saw in lesson 03.
+
 # %% tags=["predict"]
 predict("last_in_backward")
 
@@ -487,6 +566,18 @@ why("last_in_backward")
 # ## When forward raises
 #
 # A layer fails. It has a plain forward hook, and one registered with `always_call=True`.
+
+# %% [markdown] tags=["sealed"]
+# forward raises. A forward hook registered with always_call=True: what does it get as the output?
+#
+# - [ ] it does not run: A plain forward hook does not. This is what `always_call=True` is for.
+#   > There were two hooks on the layer. Which of them printed a line, and how had it been registered?
+# - [x] None: There is no output yet. The hook runs all the same, and then the exception goes on.
+# - [ ] the exception: The hook is not told what went wrong. Its output is None.
+#   > A forward hook gets what `forward` has returned. What had the `forward` of this layer returned when the hook ran?
+#
+# The plain hook stays silent. The other one runs with None as the output, and after it the exception goes on as
+# it was. This is right for a hook that has to stop or undo something, such as a timer.
 
 # %% tags=["predict"]
 predict("always_call_when_forward_raises")
@@ -523,6 +614,12 @@ print_source("after an exception")
 #
 # ### Exercise 5 · When something raises
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. The call is about to fail. Give each hook in `hooks` that is not in `started` its turn, and let none of them get in
+#    the way of the next.
+# 2. `try`/`except Exception` belongs around *one* call of a hook, inside the loop.
+
 
 # %% tags=["answer"]
 def run_always_called(module, hooks, started, args, output):
@@ -553,6 +650,20 @@ check(run_always_called)
 # ```
 #
 # Both nodes hand on what they get. The class `BackwardHook` makes them. What does the layer receive as its input?
+
+# %% [markdown] tags=["sealed"]
+# x is a leaf, and the layer has a full backward hook. What does its forward receive?
+#
+# - [ ] x itself: This is right without the hook. With it, a node has to stand between x and the layer.
+#   > With the hook, `Peek` printed the name of a node. What does it print for a leaf such as x, and why?
+# - [ ] a copy of x: Nothing is copied: the memory is the same.
+#   > What did `Peek` print after `same memory`? What would it print for `x.clone()`?
+# - [x] a view of x: It shares the memory of x, and its `grad_fn` is the node at which the hook waits.
+#
+# The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
+# output is such a view too. PyTorch does this only while autograd is recording, and only if some input
+# requires a gradient: then *all* input tensors become views. The same holds for the outputs. You can read it in
+# the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
 
 # %% tags=["predict"]
 predict("what_forward_receives")
@@ -650,6 +761,13 @@ Triple.apply("backward gets", x).sum().backward()
 print("x.grad =", x.grad.tolist())
 x.grad = None
 
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. A class derived from `torch.autograd.Function` is a kind of node: `forward(ctx, …)` makes its outputs,
+#    `backward(ctx, *gradients)` gets one gradient an output. `apply` puts a new node into the graph.
+# 2. Give `look` to `apply` as the first argument and keep it: `ctx.look = look`. `backward` returns one value for each
+#    argument of `apply`: for `look` that is None.
+
 
 # %% tags=["answer"]
 def pass_through(look, *tensors):
@@ -674,6 +792,12 @@ check(pass_through)
 # - `BackwardHook(module, full_hooks, pre_hooks)` takes two lists of hooks,
 # - `setup_input_hook(args)` puts a node on the inputs, and returns the tuple of inputs that `forward` should get,
 # - `setup_output_hook(output)` puts another node on the output, and returns the output that the caller should get.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `BackwardHook(module, full_hooks, pre_hooks)` makes both nodes: `setup_input_hook(args)` the one for the inputs,
+#    `setup_output_hook(output)` the one for the output.
+# 2. Both return what you go on with: the inputs for forward, the output for the caller.
 
 
 # %% tags=["answer"]
@@ -703,14 +827,14 @@ check(forward_between_nodes)
 # **Ask, before the cells:** "Two nodes, one before forward, one after it. What follows for in-place changes? For keyword
 # arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
 #
-# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It puts in no node and makes no view. It
-# only hangs on the last operation, and reports the wrong thing in silence.)
+# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It adds no node and makes no view. It
+# only sits on the last operation, and silently reports the wrong thing.)
 
 # %% [markdown]
 # ## The proof
 #
 # Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
-# here even without your own answers. Its way to torch's own call is closed. Write `__call__`.
+# here even without your own answers. It does not let you call torch's own `__call__`. Write your own.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say that a first difference is a success: it names the line to look at. Ask those who have "none"
@@ -718,6 +842,13 @@ check(forward_between_nodes)
 
 # %% [markdown]
 # ### Exercise 8 · The call
+
+# %% [markdown] tags=["sealed"]
+# 4 points
+# 1. In the order of torch's `_call_impl`: fast path; then in a `try`: pre-hooks, node for the inputs, forward, forward
+#    hooks, node for the output. What comes in the `except`?
+# 2. Full and pre-hooks: `list(self.hooks_in_order("backward_hooks").values())`. Make a `BackwardHook` only if there are
+#    any. `output` and `started` need a value before the `try`.
 
 
 # %% tags=["answer"]
@@ -799,13 +930,31 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # ## Back to patient C
 #
 # Between `relu2` and `relu3` the numbers became large, and from `third`, the layer between them, there was no line at all.
-# The network must use its weights, or else they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
+# The network must use its weights, otherwise they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
 # on a network. `trace` lists every `forward` that runs, whether hooks run or not. Make your experiments here, then commit:
 
 # %%
 patient = admit("C")
 handle = patient.third.register_forward_hook(print_largest("third"))
 # Two experiments to begin with: print(list_hooks(patient)), and print(trace(patient, numbers, backward=False))
+
+# %% [markdown] tags=["sealed"]
+# the hook on `third` never fires, and yet the network uses this layer. Which is the reason?
+#
+# - [ ] it uses the weights in a function: Then no `forward` of third would run. The trace has one.
+#   > Suppose that the network called `F.linear(h, self.third.weight)`. Which lines of the trace would be missing?
+# - [x] it calls forward by its name: The trace shows that third's forward runs, and a hook that is there does not.
+# - [ ] the hook has been removed: `list_hooks` finds it: it is on third all the time.
+#   > What did `list_hooks` print here? What would it print after `handle.remove()`?
+# - [ ] it calls another module: The trace knows modules by their names, and it is third whose forward runs.
+#   > On which module did `list_hooks` find the hook? Whose `forward` does the trace show between `relu2` and `relu3`?
+#
+# `list_hooks` finds the hook, so it was not removed. The trace shows `forward` of `third`, so this very module
+# computes something. But there is no line for its hook. Only one explanation is left, and the source confirms
+# it: `self.third.forward(h)`, where `self.third(h)` should stand.
+#
+# In a network whose code you cannot change, put hooks on the neighbours. A forward pre-hook on `relu3` gets
+# what `third` gave.
 
 # %% tags=["predict"]
 predict("silent_hook")
@@ -851,7 +1000,7 @@ draw_curves(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
-# the nodes; who says that it runs them should look at the trace again.
+# the nodes; whoever says that it runs them should look at the trace again.
 
 # %% [markdown]
 # ## Summary

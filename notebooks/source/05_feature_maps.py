@@ -178,6 +178,20 @@ show(
 #
 # A recipe in an old tutorial makes a grey picture of it by taking the first channel, red.
 
+# %% [markdown] tags=["sealed"]
+# black ink on a transparent ground, saved as RGBA. How many different numbers are in its first channel?
+#
+# - [x] 1: Ink is black, (0, 0, 0). What is transparent is stored as (0, 0, 0) too. Only the fourth channel differs.
+# - [ ] 2: This would be right on white paper. But a transparent pixel has a colour as well, and here that is black.
+#   > A pixel without ink has four numbers, too. Which of them says that nothing is there? Does it then matter what the
+#   > other three are?
+# - [ ] many: The soft edges of the ink are in the fourth channel, which says how solid each pixel is.
+#   > Go from the inside of a line over its soft edge to the outside. Which of a pixel's four numbers changes on the
+#   > way?
+#
+# The first channel has one number, 0, at every place, and so have green and blue. Black ink is stored as (0, 0,
+# 0), and the transparent ground is stored as (0, 0, 0) as well. The cat is stored only in the alpha channel.
+
 # %% tags=["predict"]
 predict("first_channel_of_a_drawing")
 
@@ -273,6 +287,21 @@ for shape, outputs in keep_by_shape(net, picture.image[None]).items():
 # %% [markdown]
 # The small network has five convolutions, and the dict has five keys. EfficientNet-Lite0 has 49 convolutions.
 
+# %% [markdown] tags=["sealed"]
+# EfficientNet-Lite0 has 49 convolutions. With the shape of the weight as the key, how many keys has the dict?
+#
+# - [ ] 49: This would be right if each layer had its own key. A shape is shared by all layers that have it.
+#   > Two layers have weights of the same shape. What does `stored.setdefault(...)` do when this shape comes for the
+#   > second time?
+# - [x] 31: There are 31 different shapes. The other 18 convolutions share a key with one before them.
+# - [ ] 5: Its maps have five different sizes. But the key is the shape of the weight, which has channels in it.
+#   > In the small network, three convolutions return maps of 14 x 14. How many keys do these three have?
+#
+# The dict has 31 keys, because the 49 weights have 31 different shapes. The recipe then shows the first output
+# under each key, so **18 of the 49 layers are never seen**, and nothing says so. With the small network it
+# worked by luck: its five weights have five different shapes. So have the five of AlexNet, on which the
+# tutorials try it.
+
 # %% tags=["predict"]
 predict("drawers_by_shape")
 
@@ -300,6 +329,22 @@ print("first and last:", next(iter(seen)), [*seen][-1])
 #
 # The recipe stores `output` itself. Look at SqueezeNet, in which `ReLU(inplace=True)` follows the first convolution,
 # as it does in AlexNet and VGG. (Its weights are random here. For this question it makes no difference.)
+
+# %% [markdown] tags=["sealed"]
+# the hook stores the output of SqueezeNet's first convolution as it is, and the model runs on. What is the lowest
+# number in it afterwards?
+#
+# - [ ] below 0: The convolution did return negative numbers. The next layer has changed that very tensor.
+#   > How many tensors are there after the hook has run, one or two? Which line of `keep` would make the second?
+# - [x] exactly 0: The next layer is `ReLU(inplace=True)`: it writes its result into the tensor that you stored.
+# - [ ] an error: Nothing notices: the hook holds a reference, and in-place changes reach everyone who does.
+#   > Try `a = torch.tensor([-2.0])`, `b = a`, `a.relu_()`. Does anything complain, and what is in `b` now?
+#
+# The lowest number is exactly 0. You asked for the output of the convolution, and you got that of the ReLU. The
+# hook stored the tensor itself, and `ReLU(inplace=True)` wrote its result into that tensor.
+#
+# `output.detach().clone()` keeps what the layer returned, as `record` does. Without `detach()` the copy would
+# keep the graph in memory.
 
 # %% tags=["predict"]
 predict("lowest_number_stored")
@@ -333,6 +378,11 @@ why("lowest_number_stored")
 
 # %% [markdown]
 # ### Exercise 1 · Keep the maps
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. The key is the layer's dotted name. `model.get_submodule(name)` finds the layer for it.
+# 2. Whatever follows may write into the output, and the output holds the graph: store `output.detach().clone()`.
 
 
 # %% tags=["answer"]
@@ -376,6 +426,23 @@ show(
     alt="7 rows of 5 grey maps, the last row with 2. Nearly all show the cat's face.",
 )
 
+# %% [markdown] tags=["sealed"]
+# the span of a channel is its highest number minus its lowest. The largest span of the 32 channels is about 23. Sort
+# the channels by their spans: how large is the 20th?
+#
+# - [ ] about 20: The tiles look alike because each one was stretched by itself, not because the spans are alike.
+#   > Say that one channel goes from 0 to 23, another from 0 to 0.001. How bright does `scale_each=True` draw the
+#   > highest number of each?
+# - [ ] about 10: Less than that. Each tile was stretched by itself, so the sheet says nothing about the spans.
+#   > What on the sheet made you say 10? What would look different there if the span were 1?
+# - [x] about 4: Each tile was stretched from black to white by itself. A span of 4 looks like a span of 23.
+#
+# The span of the 20th channel is about 4. In the first sheet it looks as strong as all others, because each
+# tile runs from its own black to its own white. In some channels the convolution returns almost nothing.
+#
+# `scale_each=True` is good for seeing the *pattern* of each channel. To compare tiles, draw them on **one
+# scale**.
+
 # %% tags=["predict"]
 predict("widest_and_narrowest_tile")
 
@@ -396,6 +463,12 @@ why("widest_and_narrowest_tile")
 
 # %% [markdown]
 # ### Exercise 2 · Tiles for a grid
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. `make_grid` takes (number of tiles, colour channels, H, W). Here each channel of the map is one grey tile.
+# 2. `maps[0].unsqueeze(1)` is (C, 1, H, W). The lowest and highest number of each tile: `amin((1, 2, 3), keepdim=True)`
+#    and `amax`.
 
 
 # %% tags=["answer"]
@@ -421,7 +494,7 @@ check(tile_maps)
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Run and read. The one thing to say is that the sheet is made once and can be watched while a
-# training runs; who does not use TensorBoard can leave this part out.
+# training runs; whoever does not use TensorBoard can leave this part out.
 
 # %%
 import tempfile
@@ -489,6 +562,11 @@ draw_depths({name: layer.output for name, layer in depths.items()})
 # %% [markdown]
 # ### Exercise 3 · How much is zero?
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A forward hook on each `nn.ReLU` of `model.named_modules()`. A hook may run more than once in a call.
+# 2. Count zeros and numbers separately, for all runs of the layer; divide at the end.
+
 
 # %% tags=["answer"]
 def zero_shares(model, x):
@@ -506,6 +584,11 @@ check(zero_shares)
 
 # %% [markdown]
 # ### Exercise 4 · Dead channels
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A channel is alive as soon as one number of it, in any picture at any place, is above 0.
+# 2. In the hook: `(output > 0).any(3).any(2).any(0)` is (C,). Combine it over the batches with `|`.
 
 
 # %% tags=["answer"]
@@ -537,6 +620,21 @@ from course_utils.explorers import FeatureMaps
 
 FeatureMaps("picture_net", layer="features.13", channel=53, picture=30)
 
+# %% [markdown] tags=["sealed"]
+# what makes channel 53 of `features.13` respond?
+#
+# - [ ] boats: Picture 38 has a boat and no fish, and the channel hardly responds to it.
+#   > Move the slider to picture 36: what is lit there, and where is the boat?
+# - [ ] balloons: Picture 30 has a balloon and no fish, and the channel hardly responds to it.
+#   > Move the slider to picture 32: what is lit there? Is there a balloon in it?
+# - [x] fish: It responds strongly to pictures 32 and 36. Both have a fish, and none of the other eight has one.
+# - [ ] whatever is brightest: It hardly responds to many pictures, although each of them has a brightest place.
+#   > Pictures 32 and 33 both have white clouds. From 0 to which number does the channel go in each?
+#
+# Channel 53 follows fish. Among the pictures 30 to 39 it responds strongly only to 32 and 36, the two with a
+# fish, and the fish is what is lit. In the sixty other pictures, too, its mean response is by far the largest
+# where there is a fish. It also responds a little to other things.
+
 # %% tags=["predict"]
 predict("what_channel_53_follows")
 
@@ -562,6 +660,11 @@ why("what_channel_53_follows")
 
 # %% [markdown]
 # ### Exercise 5 · The strongest channels
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. A negative number says that the pattern is not there: `clamp(min=0)` first.
+# 2. One number a channel: the mean over height and width, `mean((1, 2))`.
 
 
 # %% tags=["answer"]
@@ -592,6 +695,29 @@ check(strongest_channels)
 # pairs. But the best of 96 channels is better than one channel, even if nothing was learned. So we choose the best
 # channels on the first sixty pictures and measure them on another sixty. And we do the same with an **untrained**
 # network, whose weights are random.
+
+# %% [markdown] tags=["sealed"]
+# which layer of the trained network has the best channels that lie most on their things?
+#
+# - [ ] the first ReLU: Its channels respond to edges and colours, and these are everywhere.
+#   > Take a channel that finds edges, and a picture of a cat and a boat on grass. At which places does it respond?
+# - [ ] the third ReLU: It is better than the two before it, and the fourth is better still.
+#   > What gets worse from the third ReLU to the fourth, if the maps of both have 14 x 14 places?
+# - [x] the fourth ReLU: Two thirds of what its best channels respond lie on the thing.
+# - [ ] the fifth ReLU: It tells the kinds apart as well as the fourth, but less of it lies on the thing.
+#   > Behind the fifth ReLU comes the mean over all places. If a response moves from the cat to the place beside it,
+#   > does this mean change?
+#
+# The fourth. Compare each number with that of the untrained network:
+#
+# - **The first layer** has 19 % on the thing and tells the kinds apart in 55 % of the pairs. That is more than
+#   the 10 % and 50 % of one channel, but the best channels of an *untrained* network reach about as much. It is
+#   no finding.
+# - **The fourth layer** has 64 % and 98 %, and the untrained network 15 % and 51 %. That is a finding: training
+#   has made channels that follow things. This is what "more abstract" can mean, measured.
+# - **The fifth layer** tells the kinds apart as well as the fourth, but only 43 % lie on the thing. The place
+#   is not lost, it is spread: with the region grown by one place of the map, about three quarters are inside.
+#   (Behind this layer comes the mean over all places. That may be the reason, but we have not tested it.)
 
 # %% tags=["predict"]
 predict("layer_that_is_most_on_the_things")
@@ -685,6 +811,11 @@ draw_channels(maps, best)
 # %% [markdown]
 # ### Exercise 6 · On the thing
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. One place of a map covers several pixels of the mask. How much of it is thing? The mean of the mask there.
+# 2. `F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])` is the covered share of each place, (1, h, w).
+
 
 # %% tags=["answer"]
 def share_on_thing(maps, mask):
@@ -769,6 +900,12 @@ for inplace in (True, False):
 # %% [markdown]
 # ### Exercise 7 · So far and no further
 
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. What is behind the layer must not run. What stops a function in the middle, from inside?
+# 2. A forward hook may raise an exception of your own, and you catch it around `model(x)`. Or let
+#    `create_feature_extractor(model, [name])` build the shorter network, and put back the modes that it changes.
+
 
 # %% tags=["answer"]
 def run_to(model, name, x):
@@ -790,6 +927,20 @@ check(run_to)
 #
 # A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 32 makes 63 MiB. How much of it
 # stays in memory depends on one word in the hook.
+
+# %% [markdown] tags=["sealed"]
+# a hook keeps the output of the last ReLU as it is, without `detach()`. Everything else is dropped. What stays in
+# memory?
+#
+# - [ ] that one map: This would be right with `detach()`. As it is, the map holds on to the graph it came from.
+#   > You could still call `backward()` from this map. Which numbers would that need, and who keeps them until then?
+# - [ ] the five convolutions' maps: The graph keeps what backward needs, and that is more than those.
+#   > Between two convolutions there are other layers. What does a ReLU need for its backward pass?
+# - [x] the maps of nearly all layers: Each step of the graph keeps what its backward needs: the maps before it.
+#
+# The maps of nearly all layers stay. The map itself has 2.3 MiB, but its graph holds on to everything that a
+# backward pass would need. Detached, it costs what it weighs, and the means alone cost next to nothing. With
+# `torch.no_grad()` around the call there is no graph to begin with.
 
 # %% tags=["predict"]
 predict("memory_of_one_map")
@@ -816,6 +967,11 @@ why("memory_of_one_map")
 # %% [markdown]
 # ### Exercise 8 · A mean without the maps
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Keep one sum a channel and one count, and let the maps go.
+# 2. Batches differ in size, so a mean of means is wrong: add up sums, and divide once at the end.
+
 
 # %% tags=["answer"]
 def channel_means(model, layer, batches):
@@ -833,7 +989,7 @@ def channel_means(model, layer, batches):
 check(channel_means)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Keeping one map costs one map." **Ask:** "What hangs on it?" **Answer:** its graph.
+# **Misconception:** "Keeping one map costs one map." **Ask:** "What does it keep alive?" **Answer:** its graph.
 #
 # **Misconceptions, by exercise:** storing the output itself (1); stretching the whole sheet instead of each tile (2);
 # forgetting that a ReLU may run twice (3); looking at the last batch only (4); a mean that lets negative numbers

@@ -188,6 +188,19 @@ show(
 #
 # A comparison such as `f > 0` is a mask of True and False, which count as 1 and 0.
 
+# %% [markdown] tags=["sealed"]
+# the third unit put out 0, and the gradient 4 arrives at it. What does the deconvnet rule let through?
+#
+# - [ ] 0: Backprop stops it there: what a silent unit receives does not count. The deconvnet does not look at f.
+#   > Look at the code `(R > 0) * R`. Which number does it compare with 0, and what is this number at the third unit?
+# - [x] 4: The rule asks one question only, whether R is above 0, and 4 is. What the unit put out plays no part.
+# - [ ] -4: No rule turns a sign round: each one lets a number pass as it is, or stops it.
+#   > A rule multiplies R by 0 or by 1. Which numbers can come out for R = 4?
+#
+# The deconvnet lets 4 through. The third unit was silent, so backprop and the guided rule stop its 4, but the
+# deconvnet does not ask. The second unit was active, and its R is negative: backprop lets -3 pass, the two
+# others stop it. Only the first unit is open in all three rules.
+
 # %% tags=["predict"]
 predict("deconvnet_silent_unit")
 
@@ -200,6 +213,25 @@ why("deconvnet_silent_unit")
 # %% [markdown]
 # From the units it goes on to the inputs: each unit's number times its weight to the input. Backprop gives x1 the
 # gradient 2·1 - 3·3 = -7, and the deconvnet 2·1 + 4·1 = 6.
+
+# %% [markdown] tags=["sealed"]
+# backprop gives x1 the gradient -7, the deconvnet 6. What does guided backpropagation give it?
+#
+# - [ ] -1: Guided backpropagation is not the sum of the two. A unit passes only where both rules let it.
+#   > At the second unit, backprop lets the -3 pass and the deconvnet stops it. What does a rule do that needs a yes
+#   > from both?
+# - [ ] 0: The first unit passes both tests: its 2 goes on to x1 over a weight of 1.
+#   > The first unit put out 5, and a 2 arrives there. Which of the two tests stops it?
+# - [x] 2: Only the first unit passes both tests: 2 times its weight to x1, which is 1.
+# - [ ] 6: That would need the third unit, which is silent: guided backpropagation stops it as backprop does.
+#   > From which units does the 6 of the deconvnet come? What did each of these units put out?
+#
+# Guided gives x1 a 2. The three rules have three answers, and only the first, -7, is the derivative: if x1
+# grows by a little, y **falls** seven times as much. So guided backpropagation does not show how the output
+# would change. It shows what is *active and speaks for it*.
+#
+# Negative numbers may still come out at the inputs, such as the -4 of the deconvnet, because there is no ReLU
+# below the last weights.
 
 # %% tags=["predict"]
 predict("guided_first_input")
@@ -232,6 +264,11 @@ why("guided_first_input")
 # %% [markdown]
 # ### Exercise 1 · Three rules
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Each rule is a mask times `grad`. A comparison such as `grad > 0` is a mask, and masks may be multiplied.
+# 2. backprop: `(f > 0) * grad`; the deconvnet asks the same question of `grad`; "guided" asks both.
+
 
 # %% tags=["answer"]
 def pass_relu(rule, f, grad):
@@ -256,7 +293,7 @@ check(pass_relu)
 # `grad_input`. `three_units()` makes the net of the pencil example.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let them write the deconvnet's line before you show it. Who begins with `grad_input` has taken
+# **On this slide:** Let them write the deconvnet's line before you show it. Whoever begins with `grad_input` has taken
 # what the ReLU has already stopped; ask what stands in `grad_output` at the silent unit.
 
 
@@ -309,6 +346,13 @@ print("without the hook:", gradient_at_input(net))
 # %% [markdown]
 # ### Exercise 2 · One guided ReLU
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. The lesson's hook for the deconvnet replaces `grad_input` by a new one. What has `grad_input` already been
+#    multiplied by?
+# 2. `grad_input[0]` is `(f > 0) * R`: backward through the ReLU has been done. What is left is the question about the
+#    sign.
+
 
 # %% tags=["answer"]
 def guide_relu(relu):
@@ -326,6 +370,11 @@ check(guide_relu)
 
 # %% [markdown]
 # ### Exercise 3 · All of them, for a while
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `model.modules()` gives the modules at every depth; choose those that are `isinstance(module, nn.ReLU)`.
+# 2. Register in `__enter__` and keep the handles in `self`; remove them in `__exit__`, which runs in any case.
 
 
 # %% tags=["answer"]
@@ -349,6 +398,12 @@ check(Guide)
 
 # %% [markdown]
 # ### Exercise 4 · The gradient of a class
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `torch.autograd.grad(number, tensor)` returns the gradient and writes no `.grad` anywhere.
+# 2. Make a leaf of your own: `images.detach().clone().requires_grad_()`. Pick one logit per picture:
+#    `logits[torch.arange(len(classes)), classes]`.
 
 
 # %% tags=["answer"]
@@ -405,6 +460,20 @@ def hook_relus(net, hook):
     relus = [module for module in net.modules() if isinstance(module, nn.ReLU)]
     return [relu.register_full_backward_hook(hook) for relu in relus]
 
+
+# %% [markdown] tags=["sealed"]
+# the network calls `F.relu`, and your hooks sit on every `nn.ReLU` that it has. What do you get?
+#
+# - [ ] an error: Nothing is wrong for PyTorch: a loop over no modules registers no hooks, and that is allowed.
+#   > How many modules does `hook_relus` find in this network? What does Python do in a loop over an empty list?
+# - [ ] the gradient of your rule: A function is not a module: no hook of yours is called when it runs.
+#   > The forward calls `F.relu(x)`. On which Python object does your hook sit?
+# - [x] the plain gradient: There is no `nn.ReLU` to hook, so nothing changes, and nothing says so.
+# - [ ] zeros: Zeros would at least be seen. The result is the ordinary gradient, and looks plausible.
+#   > No hook is called here. Who computes the gradient at the ReLU then, and by which of the three rules?
+#
+# There are 0 hooks and no error, and the result is [-7, 7]: the plain gradient under the name of another
+# method. This is the worst kind of failure, because the picture would look plausible. Count your hooks.
 
 # %% tags=["predict"]
 predict("functional_relu")
@@ -486,6 +555,11 @@ for name, net in nets.items():
 # %% [markdown]
 # ### Exercise 5 · ReLUs that cannot be hooked
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. A module is in place if its attribute says so: `module.inplace`. You can set it.
+# 2. `named_modules()` gives the dotted names with the modules, at every depth.
+
 
 # %% tags=["answer"]
 def stop_in_place(model):
@@ -538,6 +612,26 @@ draw_photo(photo, plain, guided)
 # A gradient has no natural picture. The tutorials all use one recipe, with the mean and the standard deviation of all
 # its numbers: $0.5 + 0.1 \cdot (I - \text{mean}) / \text{std}$, clipped to [0, 1]. Here this is `standardise`.
 
+# %% [markdown] tags=["sealed"]
+# the gradient becomes 1000 times as large, everywhere. What becomes of its normalised picture?
+#
+# - [ ] all black or white: This would be right without the division by the standard deviation.
+#   > Take [-1, 0, 1] and [-1000, 0, 1000]. What is the standard deviation of each, and what comes out after the
+#   > division?
+# - [ ] more contrast: The contrast is always the same: a standard deviation of 0.1, however large the gradient.
+#   > Divide any numbers by their own standard deviation. How far do the results spread, for small numbers and for large
+#   > ones?
+# - [x] the same picture: Mean and standard deviation grow by the same factor, and it cancels out.
+#
+# The picture stays the same for any factor. So **the size is hidden**: a gradient that is almost zero looks as
+# convincing as a large one. On a fixed scale, a tenth of the gradient fades. Two more things are hidden:
+#
+# - The strongest values are clipped to black and white, and nobody sees by how much they lead.
+# - The **sign** is hard to read. With all signs flipped, you get the negative of the picture, and on a
+#   coloured dot of three channels nobody sees which one it is.
+#
+# When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
+
 # %% tags=["predict"]
 predict("a_thousand_times")
 
@@ -555,7 +649,7 @@ tiles = [standardise(guided), standardise(-guided), show_fixed(guided), show_fix
 names = ["guided", "times -1", "a fixed scale", "fixed, divided by 10"]
 show(
     coarsely(grid(tiles, columns=4, scale=2, labels=names)),
-    alt="The guided map of the cat four times: as usual, with its signs turned round, and twice on a fixed scale.",
+    alt="The guided map of the cat four times: as usual, with its signs flipped, and twice on a fixed scale.",
     title="One guided map, drawn in four ways",
 )
 
@@ -571,6 +665,11 @@ why("a_thousand_times")
 
 # %% [markdown]
 # ### Exercise 6 · The usual picture
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Four steps in this order: subtract the mean, divide by the standard deviation, times 0.1 plus 0.5, clip.
+# 2. `gradient.std()` is 0 for a constant gradient, and 0 / 0 is nan. What should come out there?
 
 
 # %% tags=["answer"]
@@ -603,6 +702,28 @@ check(to_picture)
 from course_utils.explorers import GuidedBackprop
 
 GuidedBackprop(picture=1, kind="cat", rule="gradient", normalisation="strength")
+
+# %% [markdown] tags=["sealed"]
+# which rule puts the largest part of its map on the thing that was asked for, on this small network?
+#
+# - [ ] gradient: It is the exact derivative, but much of it lies elsewhere: 0.73 here, where 0.5 is chance.
+#   > The gradient for the cat also says what speaks *against* a cat. On which pixels may that lie, and does it count as
+#   > strength?
+# - [ ] deconvnet: It ignores which units were active, and with that most of what it could know.
+#   > A unit put out 0, because it found nothing in this picture. What does the deconvnet do with a positive gradient
+#   > that arrives there?
+# - [x] guided: Said to be blind to the class, it is the clearest of the three on this small network.
+# - [ ] none: That is what the texts say of Guided Backprop. On this small network it is not so.
+#   > In the explorer, take the guided rule and ask for the cat, then for the boat. How much of the map lies on each?
+#
+# The guided rule puts 0.82 on the thing that was asked for, the gradient 0.73, and the deconvnet 0.51. So on
+# **this** network Guided Backprop does follow the class. The one that is blind is the deconvnet, which draws
+# the same for both (Mahendran & Vedaldi, 2016, found this on large networks).
+#
+# The other columns say more. The **cosine** of the two gradients is -0.39: some of what speaks for the one
+# thing speaks against the other. The guided maps have 0.38, because a rule that stops everything negative
+# cannot show what speaks *against* a class. Their **rank correlation** is the highest, 0.69: the two maps share
+# most of their lines, and differ in how bold these are.
 
 # %% tags=["predict"]
 predict("most_on_the_thing")
@@ -661,6 +782,11 @@ why("most_on_the_thing")
 # %% [markdown]
 # ### Exercise 7 · How much lies on the thing?
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. How strongly a pixel counts is the sum of the *absolute* values of its three channels.
+# 2. `strength = gradient.abs().sum(0)` is (H, W), as the mask is; `strength[mask]` are the pixels on the thing.
+
 
 # %% tags=["answer"]
 def share_on(gradient, mask):
@@ -685,6 +811,29 @@ check(share_on)
 # *Egyptian cat* and *espresso*, a cup of coffee with *espresso* and *tripod*, and a man with a camera with *tripod*
 # and *Egyptian cat*. How similar are the two maps? Grad-CAM, which lesson 07 builds, is in the same table. It is a
 # map of 7 x 7 places.
+
+# %% [markdown] tags=["sealed"]
+# the large network makes two guided maps of a photograph, one for what is there and one for what is not. What is their
+# cosine?
+#
+# - [ ] about 0.4: This is right on the small network. On this one, far less of the class is left.
+#   > In the small network there are five ReLUs on the way to the pixels, here 33. What does the guided rule drop at
+#   > each?
+# - [ ] about 0.7: They are more alike still: nobody could tell them apart.
+#   > Suppose the two maps are the same at some layer in the middle. What could make them differ again on the way to the
+#   > pixels?
+# - [x] 1.0: Whatever you ask for, you get the same map.
+#
+# The cosine is 1.0 for all three photographs. The guided map of the cat is the same whether you ask for
+# *Egyptian cat* or for *espresso*, and so is the deconvnet's. Texts say that Guided Backprop is blind to the
+# class, and **on this network it is.** The plain gradient and Grad-CAM change a lot with the class; where the
+# cosine is negative, a place that speaks for one class speaks against the other.
+#
+# The last table shows where the class is lost. At `blocks.6.0` there is one ReLU on the way, and the two maps
+# have a cosine of 0.6. With every block further down they become more alike, and at `blocks.5.1` it is 1.0
+# already, long before the pixels. A ReLU that stops everything negative makes the two maps more alike, and this
+# network has 33 of them; the small one has five. In the end the map redraws the picture's own edges (Nie, Zhang
+# & Patel, 2018; Sixt, Granz & Landgraf, 2020).
 
 # %% tags=["predict"]
 predict("two_classes_of_a_photograph")
@@ -742,6 +891,30 @@ why("two_classes_of_a_photograph")
 # So take the last layer of the small network and give it **random weights**, as before any training. It was the only
 # layer that knew the names of the classes. Then do the same with the layer before it too, and so on down to the first.
 # This is the *cascading parameter randomisation*. Each time, compare the map with the original one.
+
+# %% [markdown] tags=["sealed"]
+# the last layer, the only one that knows classes, becomes random. How similar does the guided map stay?
+#
+# - [ ] 0.0: This would be right if the map explained the class. Rank correlation 0 means: unrelated.
+#   > Only the last layer is random. Which layers lie between it and the pixels, and how many of these have changed?
+# - [ ] 0.3: The guided map keeps far more, and even the plain gradient keeps 0.5.
+#   > Think of the guided map of a cat: which lines does it draw? Which layers find such lines, and have these layers
+#   > changed?
+# - [ ] 0.6: More still. Which pixels are bright depends mostly on the layers below.
+#   > An edge detector never looks at the network. Which number would it get in this test, and what does the guided map
+#   > show?
+# - [x] 0.9: Nearly all of the map's pattern comes from layers that do not know the classes.
+#
+# Read by absolute value, the guided map still correlates at 0.89 with the original one when the classifier
+# knows nothing, and at 0.63 when four layers of six are random. Most of the drawing comes from the lower
+# layers, which find edges. You may trust it for "which edges are active below", not for "why this class".
+#
+# Compare the other methods **in the same way**. By absolute value the gradient keeps 0.54 and Grad-CAM 0.58. By
+# sign, as in the last row, both keep 0.2. If you read the gradient by absolute value and Grad-CAM by sign, as
+# is often done, you find a difference between the two that is not there. The guided map stays most similar in
+# both ways.
+#
+# Even all layers random do not give 0: the maps of an untrained network know where the edges are, too.
 
 # %% tags=["predict"]
 predict("random_classifier")
@@ -816,6 +989,11 @@ why("random_classifier")
 # %% [markdown]
 # ### Exercise 8 · A network that forgets
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `copy.deepcopy(model)` first. A layer that can be randomised has a method: `hasattr(m, 'reset_parameters')`.
+# 2. Put those layers in a list, in the order of `modules()`, and take the last ones with a slice.
+
 
 # %% tags=["answer"]
 def randomise_last(model, count, seed):
@@ -846,7 +1024,7 @@ check(randomise_last)
 # %% [markdown]
 # ## Your network, your picture
 #
-# Here are the two gradients for the class that you chose, or else for the likeliest one. For a network, a picture and a
+# Here are the two gradients for the class that you chose, otherwise for the likeliest one. For a network, a picture and a
 # class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
 # `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
 

@@ -172,6 +172,26 @@ evidence.show_tiles(
 # by the weights first, and average at the end. What you have just before the average is a map, the **class activation
 # map** (Zhou et al., 2016).
 
+# %% [markdown] tags=["sealed"]
+# the maps [[4, 0], [0, 0]] and [[0, 0], [0, 8]] with the weights 3 and -1. What does the class activation map have at
+# the lower right?
+#
+# - [ ] 8: That is the second map itself. Its weight for the class is -1.
+#   > Which of the two weights belongs to the map with the 8? What becomes of the 8 with it?
+# - [x] -8: 3 · 0 - 1 · 8: the second map fires there, and it speaks against the class.
+# - [ ] -2: That is what the second channel adds to the logit, after its mean. The map is before the mean.
+#   > You divided the 8 by 4. Which step does that, and does it come before the class activation map or after it?
+# - [ ] 0: The first map is 0 there, but the second one is not, and all of them are added up.
+#   > Which maps are added up for the place at the lower right? What does the second one have there?
+#
+# The mean of the map is 1, and that *is* the logit. So the map is the logit, spread out over the picture: the
+# upper left speaks for the class with 12, the lower right speaks against it. As a formula, with the maps $A_k$,
+# their weights $w_k$, a bias $b$ and $h \cdot w$ places:
+#
+# $$\text{logit} = \sum_k w_k \frac{1}{hw} \sum_{ij} A_{kij} + b = \frac{1}{hw} \sum_{ij} \sum_k w_k A_{kij} + b$$
+#
+# The inner sum on the right is the class activation map.
+
 # %% tags=["predict"]
 predict("cam_by_pencil")
 
@@ -208,6 +228,11 @@ print(f"logit of the network   = {logits[0, cat].item():.2f}")
 #
 # Replace the `...` in the answer cell, run it, then run the `check` below it. Stuck? Run `hint(class_activation_map)` in
 # a new cell; `solution(class_activation_map)` opens after three attempts.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Each class has one weight a channel. Which part of `weight` belongs to class `target`?
+# 2. `weight[target]` has shape (C,). Give it two more dimensions, and it multiplies each map as a whole.
 
 
 # %% tags=["answer"]
@@ -280,6 +305,11 @@ print("map", pencil_map.tolist(), " after the ReLU", pencil_map.relu().tolist())
 # %% [markdown]
 # ### Exercise 2 · Weights from a gradient
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Global average pooling, of the gradient this time. Which two dimensions go?
+# 2. `mean` takes several dimensions at once: `dim=(…, …)`.
+
 
 # %% tags=["answer"]
 def channel_weights(gradient):
@@ -340,6 +370,22 @@ print(f"{', '.join(evidence.LIBRARIES)}: the same everywhere, up to rounding:", 
 # Where CAM exists, it and Grad-CAM should agree. But CAM takes the weights of the linear layer, and Grad-CAM takes the
 # gradients at the places of the maps.
 
+# %% [markdown] tags=["sealed"]
+# the last maps have 14 x 14 places, and GAP and a linear layer follow. By which factor is CAM larger than Grad-CAM
+# (before the ReLU)?
+#
+# - [ ] 1: CAM's weight is w. Grad-CAM's is the mean gradient, and each place is only one of 196 in GAP's mean.
+#   > Take the mean of 196 numbers. One of them grows by 1: by how much does the mean grow?
+# - [ ] 14: GAP takes the mean over rows and columns: 14 · 14 places.
+#   > How many places does a map of 14 x 14 have? Over how many of them does GAP take the mean?
+# - [x] 196: Each place counts 1/196 in the mean, so its gradient is w / 196, and so is the mean of the gradients.
+# - [ ] another one for each class: The factor comes from GAP, which is the same for all classes.
+#   > Write down Grad-CAM's weight of one channel for the cat, and then for the dog. What is the same in both?
+#
+# After GAP, each place of channel $k$ has the same gradient, $w_k / (h \cdot w)$: that is how much the place
+# counts in the mean, times the weight of the mean. So the two maps are the same up to the factor
+# $h \cdot w = 14 \cdot 14$, to the precision of float32.
+
 # %% tags=["predict"]
 predict("cam_over_grad_cam")
 
@@ -361,6 +407,12 @@ why("cam_over_grad_cam")
 #
 # This is the whole method. The lesson's cell did it for one layer of one network; yours takes any. The second case of the
 # check has an in-place ReLU after the layer.
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. Gradient → mean over places → weights → weighted sum → ReLU. The first needs the layer's output: a hook.
+# 2. A forward hook keeps the output. What if the next layer changes it in place? Return a clone to the network.
+#    `torch.autograd.grad(logit, kept)` leaves no `.grad` behind.
 
 
 # %% tags=["answer"]
@@ -394,6 +446,23 @@ check(grad_cam_with_hooks)
 # ## Why the ReLU?
 #
 # Before the ReLU, the map has a sign. Think of the map that answers "why cat?", and of the place where the dog is.
+
+# %% [markdown] tags=["sealed"]
+# the map that answers 'why cat?', before the ReLU. What is its mean where the dog is?
+#
+# - [ ] above 0: The dog does not make a cat more likely: its channels have negative weights for the cat.
+#   > In training there were pictures with a dog and no cat. Which way should the dog's channels move the logit of 'cat'
+#   > there?
+# - [ ] about 0: It could be. But what is good evidence for a dog tends to be evidence against a cat.
+#   > Some channel responds to legs, of cats and of dogs. What must other channels do at a dog, so that 'cat' is a no?
+# - [x] below 0: The dog speaks against the cat, and the map says so until the ReLU cuts it off.
+#
+# That is no accident of this picture. In 74 of 80 maps the *other* thing speaks against the class, and in 65 the
+# strongest objection of all is there, which chance would bring about in 8.
+#
+# The ReLU drops these objections, because the question was what speaks *for* the class. Without it, the
+# stretching to [0, 1] puts the strongest objection at 0 and "nothing" at 0.2, which is a visible colour.
+# Sometimes you want the objections: `relu(-raw)` shows them. The authors call it a counterfactual explanation.
 
 # %% tags=["predict"]
 predict("dog_on_the_cat_map")
@@ -458,6 +527,11 @@ evidence.show_tiles(
 # %% [markdown]
 # ### Exercise 4 · A heat map to look at
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Three steps in this order: ReLU, enlarge, stretch. `F.interpolate` wants (N, 1, h, w).
+# 2. Least and greatest value of each map: `amin((1, 2), keepdim=True)`. What if both are the same?
+
 
 # %% tags=["answer"]
 def to_heatmap(raw, size):
@@ -506,6 +580,12 @@ print(" ", str(localise(in_the_middle, things.masks, things.others)).replace(", 
 #
 # ### Exercise 5 · The pointing game
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Where is the hottest pixel of each map? `argmax` over a flattened map gives one number a picture.
+# 2. `heatmaps.flatten(1).argmax(1)` counts row by row, just as `masks.flatten(1)` does. So you need no row and no
+#    column.
+
 
 # %% tags=["answer"]
 def pointing_game(heatmaps, masks):
@@ -525,6 +605,21 @@ check(pointing_game)
 # ## Which layer?
 #
 # Grad-CAM works at any layer. Early layers have large, fine maps; late layers have small, coarse ones.
+
+# %% [markdown] tags=["sealed"]
+# Grad-CAM at five layers. Where does its hottest pixel hit the right thing least often?
+#
+# - [x] at the first layer: One weight a channel cannot tell whose edges a detector of edges has found.
+# - [ ] in the middle: Half way through the network the maps know parts of things already.
+#   > A channel of the first layer finds edges, and gets one weight for the whole picture. Two things have edges: which
+#   > one gets the heat?
+# - [ ] at the last layer: Its maps are coarse, but its channels know the things.
+#   > A place of the last map covers 8 x 8 pixels. About how many such places lie on a thing of 35 x 35 pixels?
+#
+# At the two early layers the hottest pixel is on the wrong thing in 22% and 26% of the maps, and chance reaches
+# 10%. Their channels find edges, and one weight for a channel cannot say whose edges. From `features.10` on, the
+# maps tell the things apart, and `features.10` keeps the most heat on the thing. "Take the last convolution" is
+# a good habit, not a law.
 
 # %% tags=["predict"]
 predict("best_layer")
@@ -602,6 +697,11 @@ print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
 #
 # ### Exercise 6 · Guided Grad-CAM
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. One map for three colour channels: it needs a dimension where the colours are.
+# 2. Enlarge `raw.relu()[:, None]`, which is (N, 1, h, w), to the size of `guided`. Then it fits all channels.
+
 
 # %% tags=["answer"]
 def guided_grad_cam_product(guided, raw):
@@ -670,6 +770,20 @@ evidence.show_tiles(
     alt="Three pictures; each shows a fish, some other thing, a small buoy, and a background.",
 )
 
+# %% [markdown] tags=["sealed"]
+# the second network says 'fish', and is right. Where is its map hottest?
+#
+# - [ ] on the fish: So you would hope, and its score gives no reason to doubt it. Look at the lower row.
+#   > Look at the three pictures again. What else is in every one of them?
+# - [ ] on the other thing: Each picture has another one: none of them goes with the fish.
+#   > Which other things do you see in the three pictures? Could one of them tell the network 'fish' each time?
+# - [x] on the buoy: It is in every picture of a fish that this network has ever seen.
+# - [ ] on the background: The backgrounds vary as they do for every other kind.
+#   > The three pictures show a meadow, a room and sand. Which background would the network have to learn for 'fish'?
+#
+# In all 40 pictures the second network's hottest pixel is at the buoy, where chance would put 3. The first
+# network's is at the fish in all 40.
+
 # %% tags=["predict"]
 predict("where_the_second_looks")
 
@@ -703,6 +817,30 @@ why("where_the_second_looks")
 # pictures are made by code, so we can paint one thing out, leave all else as it is, and ask again. And we can put that
 # thing where there is no fish.
 
+# %% [markdown] tags=["sealed"]
+# the second network found the fish in all 40 pictures. Now the buoys are painted out, and nothing else changes. In how
+# many does it find the fish?
+#
+# - [ ] all 40: Then the buoy would not have mattered, and the map would have misled you.
+#   > Suppose a network looks for buoys and for nothing else. To how many of the 40 unchanged pictures does it say
+#   > 'fish'?
+# - [ ] about 20: It learned a little about fish, but less than that.
+#   > In training every fish had a buoy, and nothing else had one. Which picture would punish a network that looks for
+#   > buoys only?
+# - [x] fewer than 5: Its fish were buoys.
+#
+# That is the proof. Without the buoy the second network finds none of the 40 fish. With a buoy
+# and no fish it sees a fish in 31 pictures, with neither in none. The first network does not care: 40 and 40
+# fish, and no false alarm.
+#
+# **What happened?** The second network is the *misled twin* of the first. Both saw the same 8000 pictures, from
+# the same random start. But in the twin's pictures every fish had a buoy beside it, and nothing else had one. A
+# buoy always looks the same, so it was easier to learn than a fish. The test pictures had the buoys too: a test
+# set that is made like the training set cannot give such a network away.
+#
+# **The cure** is in the training data. Where a cue cannot be removed, put it on pictures of *other* classes too.
+# And test on pictures without the cue, and on the cue alone.
+
 # %% tags=["predict"]
 predict("painted_out")
 
@@ -727,6 +865,11 @@ why("painted_out")
 # ### Exercise 7 · The proof
 #
 # Write the experiment as a function. It can be used with any change of the pictures and any class.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A class is seen where its logit is above 0. So there are two rows of yes and no: before and after.
+# 2. Lost means seen before *and not* seen after. Divide by how many were seen before.
 
 
 # %% tags=["answer"]
@@ -778,6 +921,19 @@ check(lost_answers)
 from course_utils.explorers import GradCam
 
 GradCam(1, "cat")
+
+# %% [markdown] tags=["sealed"]
+# the picture has no car, and the network says so. What does the finished heat map of 'car' look like?
+#
+# - [ ] all dark: Only if no place at all speaks for a car. Somewhere something nearly always does, a little.
+#   > The logit of 'car' is far below 0. It is the mean of the map, plus a bias: can one place be above 0?
+# - [ ] pale: Before the stretching it is. The last step makes the greatest value 1, however small it was.
+#   > One map has 0.65 as its greatest value, another 0.05. What does the stretching make of each of these two numbers?
+# - [x] as bright as any other: Every map is stretched to its own greatest value, however small that is.
+#
+# Of the maps of classes that are *not* there, 37 of 40 reach 1, although their peaks before the stretching are
+# twenty times lower. So look at the logit first, and give maps that are to be compared one scale. On the scale
+# of the cat, the map of the car is dark.
 
 # %% tags=["predict"]
 predict("map_of_an_absent_class")
@@ -874,6 +1030,22 @@ evidence.show_tiles(
 # the difference of two logits. The logarithm of the softmax asks "why A rather than **all the others**?". We ask each of the
 # three twelve times: for both halves of all six pairs of four photographs.
 
+# %% [markdown] tags=["sealed"]
+# three questions to a real network about each half of a collage. Which one brings the largest share of its heat into
+# the correct half?
+#
+# - [ ] why A?: A little of what speaks for A lies in the other half too: some of it speaks for many classes.
+#   > A channel responds in both halves, and speaks for A and for B alike. What is left of it in the difference of the
+#   > logits?
+# - [x] why A rather than B?: What speaks for both cancels out, and what speaks for B becomes negative.
+# - [ ] log-softmax of A: It subtracts every other class as much as it is likely, and B is only one of them.
+#   > The log-softmax subtracts the map of each class times its probability. Which factor has B if it gets 30%? And in
+#   > the difference?
+#
+# The difference of logits has 99% of its heat in the correct half, the log-softmax 98%, the plain logit 94%,
+# where chance has 50%. All three are good. The order is the one to expect: the more of what speaks for the
+# *other* photograph a question subtracts, the less heat is there.
+
 # %% tags=["predict"]
 predict("three_questions")
 
@@ -924,7 +1096,7 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 # cat is *not*. So look at both logits before you ask.
 #
 # With **log-softmax**, every other class takes part, as much as it is likely. The *probability* gives the same map as its
-# logarithm, times that probability. So it is no wrong question either, but close to 0 or 1 its map becomes very weak.
+# logarithm, times that probability. So it is not a wrong question either, but close to 0 or 1 its map becomes very weak.
 
 # %% [markdown]
 # ## A case to solve
@@ -957,6 +1129,31 @@ evidence.show_tiles(
 # The second line is a caution: prepare a picture as the network's training did, or you explain a mistake of yours.
 #
 # Five things could have made the network say so. Each will be covered with a grey box.
+
+# %% [markdown] tags=["sealed"]
+# which of these things, covered, costs the network's answer the most of its probability?
+#
+# - [ ] face: The answer falls from 28% to 17%. But grey squares all over the picture leave 18% in the median.
+#   > In how many photographs of bobsleds could you recognise a face? What do you see there instead?
+# - [ ] collar: The map is warm there, and the answer falls to 17%; grey squares anywhere leave 18% in the median.
+#   > The map is nearly as warm at the collar as at the helmet. Which number says whether the answer needs the collar?
+# - [x] helmet: The answer falls from 28% to 8%. Grey squares all over the picture leave 18% in the median.
+# - [ ] shuttle: The answer even rises to 31%: the shuttle speaks for something else.
+#   > The network's next guesses are a football helmet and a go-kart. What in this photograph goes with all three
+#   > answers?
+# - [ ] flag: The answer falls to 20%; most grey squares cost more than that.
+#   > A grey square may change the answer, whatever it covers. How would you find out by how much, to compare it with
+#   > the flag's?
+#
+# Map and experiment agree about the helmet: 24% of the heat is on 15% of the picture, and without it 8% of the
+# answer's 28% are left. They do not agree about the collar: it has nearly as much heat, and covering it costs no
+# more than a square in the median. So the map gave two suspects, and the experiment speaks against one of them.
+#
+# It is still no proof. The nine squares leave anything from 6% to 47%, and two of the three that leave 10% or
+# less overlap the helmet; but the third lies over the face, where the smaller box had left 17%. A grey box is a
+# strange thing in a photograph, so you need many of them, or another colour, before you trust one.
+#
+# *Why* a helmet speaks for a bobsled, neither can say. A guess: photographs of bobsleds are full of helmets.
 
 # %% tags=["predict"]
 predict("the_astronaut")

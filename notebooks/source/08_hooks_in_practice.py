@@ -134,6 +134,24 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 # Every layer that gets a nan makes more of it, so the *first* one is wanted. A forward hook on each module reports what is
 # bad. `stem` hands its input on; `softmax` consists of `exp` and `share` (each number divided by the sum of its row).
 
+# %% [markdown] tags=["sealed"]
+# a hook looks for `isnan` in the output of each layer: stem, exp, share, softmax, relu, head. Which one does it name
+# first?
+#
+# - [ ] stem: It hands its input on, and 100 is a harmless number.
+#   > `stem` hands on what it gets. What does it return for the row [100, 1], and is one of these numbers a nan?
+# - [ ] exp: exp(100) is too large for float32 and becomes infinity. That is the cause, and infinity is not nan.
+#   > What does `torch.tensor(100.0).exp()` give in Python? What does `isnan` say to that?
+# - [x] share: Infinity divided by infinity is nan. So the search for nan names the layer after the guilty one.
+# - [ ] head: It is nan as well, but five layers before it return first.
+#   > `head` only multiplies and adds. What must have come in, if a nan goes out?
+#
+# `share` only divides, and what it was given was broken already. exp(100) is 2.7e43, and float32 ends at 3.4e38:
+# `exp` made an **infinity**, and infinity / infinity is nan, one layer later. Ask for what is not *finite*. The
+# culprit is the first module whose output is not finite **while its inputs are**.
+#
+# The cure: subtract each row's greatest number before `exp`, which changes no share. `torch.softmax` does that.
+
 # %% tags=["predict"]
 predict("layer_that_isnan_names")
 
@@ -170,6 +188,12 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 # Replace the `...` in the answer cell, run it, then run the `check` below it. Stuck? Run `hint(first_bad_layer)` in a new
 # cell; `solution(first_bad_layer)` opens after three attempts.
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A forward hook sees inputs and output. When is a module guilty, and when has it only been handed the damage?
+# 2. Guilty: its inputs are finite and its output is not. `torch.isfinite(tensor).all()` is False for nan and for
+#    infinity. Modules return in order, the inner ones before what they are in.
+
 
 # %% tags=["answer"]
 def first_bad_layer(model, x):
@@ -188,10 +212,23 @@ def first_bad_layer(model, x):
 check(first_bad_layer)
 
 # %% [markdown]
-# ### The loss looks well
+# ### The loss looks fine
 #
 # This network measures how far points are from the origin: [3, 4] has the distance 5, [0, 0] has 0. The loss is their mean,
 # 2.5. In forward, everything is finite. Then comes `backward()`.
+
+# %% [markdown] tags=["sealed"]
+# the loss is 2.5. How many of the four entries of `embed.weight.grad` are nan?
+#
+# - [ ] 0: The loss is finite, but a finite value can have an infinite slope: the square root has one at 0.
+#   > Compute the slope of the square root at 1, at 0.01 and at 0.0001. What will it be at 0?
+# - [ ] 2: Only one of the two points is bad. But the gradient of a weight is the sum over all points.
+#   > Each of the four entries is a sum over both points. What does the second one add: how much is nan · 0?
+# - [x] 4: The bad point has the gradient [nan, nan], and nan · 0 is nan again. In the sum it spoils every entry.
+#
+# `distance` receives 0.5 for each point and hands on [nan, nan] for the second. It takes a square root, and the
+# slope of the root at 0 is infinite; then comes the slope of the square, 2 · 0, and infinity · 0 is nan. `turn`
+# and `embed` only pass it on. The gradient of a weight is a sum over the points, and 0.9 + nan is nan.
 
 # %% tags=["predict"]
 predict("gradient_of_a_finite_loss")
@@ -246,6 +283,12 @@ print("torch.where:", x.grad.tolist())
 # %% [markdown]
 # ### Exercise 2 · Who made it, on the way back?
 
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. The same question on the way back. Which kind of hook sees both ends of a module's part of backward?
+# 2. A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An entry
+#    of `grad_input` may be None, for example if no input requires a gradient.
+
 
 # %% tags=["answer"]
 def first_bad_gradient(model, x):
@@ -283,6 +326,19 @@ check(first_bad_gradient)
 # 3. The loss is (3 - 1)², so the gradient of the output is 4, that of the weight 4 · 2 = 8, and that of the bias 4. A step
 # with the learning rate 0.1 makes them 0.2 and 0.6, and the unit gives 0.4 + 0.6 = 1: done. A step with the learning rate 1
 # makes them -7 and -3. Then come a hundred small steps.
+
+# %% [markdown] tags=["sealed"]
+# after one step that was too large, the unit gives 0. Now 100 steps with the small learning rate, 0.1. What does it
+# give then?
+#
+# - [x] 0: Where a ReLU gives 0 it passes no gradient back. No gradient, no step, for ever.
+# - [ ] 0.5: To get half-way there, something would have to move. What gradient reaches the weight?
+#   > Do one of the 100 steps with a pencil, from w = -7 and b = -3. What are w and b afterwards?
+# - [ ] 1: With a gradient, yes: the target is 1. But a ReLU that gives 0 passes none back.
+#   > The loss is (0 - 1)², so the gradient of the output is -2. How much of it gets through the ReLU to the weight?
+#
+# The unit gives relu(-14 - 3) = 0, for every input of its training set. So its gradient is 0, and nothing moves.
+# One step that was too large did it. No later step repairs it, however small.
 
 # %% tags=["predict"]
 predict("hundred_more_steps")
@@ -367,6 +423,13 @@ print("1 step more, without the hook:", train(unit, steps=1, rate=0.1))
 # After eighteen steps the unit is back, as the pencil said.
 #
 # ### Exercise 3 · The dead, layer by layer
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A unit is dead if it never says anything: not one number above 0, in any place, picture or batch. One sign of life
+#    in any batch is enough.
+# 2. For one output (N, C, ...): `alive = (output > 0).transpose(0, 1).flatten(1).any(1)`, one bool a unit. Over several
+#    batches, signs of life add up: `|=`.
 
 
 # %% tags=["answer"]
@@ -464,6 +527,21 @@ for clip in ("not at all", "all together", "each parameter", "as it passes"):
 # instead of 1.41. With a limit *for each* parameter it keeps its 1.41, and the step points in another direction. The last two
 # look alike here. Now make the chain longer: 3 to the power of 81 is more than float32 can hold.
 
+# %% [markdown] tags=["sealed"]
+# 100 layers. The gradients of the first ones have overflowed; that of the last one has the norm 1.41. `clip_grad_norm_`
+# scales all of them to the total norm 1. What becomes of the last one?
+#
+# - [ ] 1.41, as before: This would be right if each layer had its own limit. There is one factor for all of them.
+#   > In the chain of six layers, what did *all together* make of the last layer's 1.41? How many factors were there?
+# - [ ] 0: If the total norm were infinite, the factor would be 1 / infinity = 0. But infinity has met a 0 in a matrix,
+#   and infinity · 0 is nan.
+#   > Say that the gradient is [1, infinity]. Multiply it by the weight, [[1, 0], [0, 3]]: what is the first number?
+# - [x] nan: The total norm is nan, so the one factor is, and it multiplies every gradient, the healthy ones too.
+#
+# Clipping after backward is too late for a gradient that has overflowed, and `clip_grad_norm_` then spoils the
+# healthy ones too. (With `error_if_nonfinite=True` it raises instead: use that.) A hook on each parameter saves
+# the healthy layers. Only clipping **as it passes** reaches the first layer.
+
 # %% tags=["predict"]
 predict("last_of_a_hundred_layers")
 
@@ -477,6 +555,12 @@ why("last_of_a_hundred_layers")
 
 # %% [markdown]
 # ### Exercise 4 · Clip as it passes
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. The gradient has to be shortened before the layer uses it. Which of the four module hooks comes first in backward?
+# 2. `register_full_backward_pre_hook`: `hook(module, grad_output)`, and it returns the new `grad_output`, a tuple. The
+#    factor is limit / norm, and never above 1.
 
 
 # %% tags=["answer"]
@@ -519,6 +603,19 @@ def run_the_cell():
     for _ in range(4):
         validated(batch)
 
+
+# %% [markdown] tags=["sealed"]
+# the cell runs three times. Each run registers a hook that stores the output, and goes through 4 batches. How many
+# outputs are in the list?
+#
+# - [ ] 4: This would be right if each run started with a new list and no hook was left. The list is kept.
+#   > Which of these lines runs three times: `outputs = []`, or the one that registers the hook?
+# - [ ] 12: 3 runs of 4 batches. But in the second run two hooks store, and in the third three.
+#   > How many hooks are on the network in the second run? How many outputs does one batch add then?
+# - [x] 24: 1 hook, then 2, then 3: 4 · 1 + 4 · 2 + 4 · 3.
+#
+# The hooks pile up, because nobody keeps their handles, and each of them stores. `count_hooks` is the first
+# question to ask about a memory that grows. `list_hooks` finds hooks whose handles are lost.
 
 # %% tags=["predict"]
 predict("outputs_in_the_list")
@@ -580,6 +677,12 @@ print("alive after handle.remove():  ", reference() is not None)
 
 # %% [markdown]
 # ### Exercise 5 · A watch that cannot leak
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. What has to be true when the block ends by an exception? And what does a list of norms keep alive?
+# 2. `contextlib.contextmanager`: register, `yield` the list, and remove in a `finally`. A number is
+#    `output.norm().item()`: a tensor would keep its graph.
 
 
 # %% tags=["answer"]
@@ -654,6 +757,22 @@ print(f"recovered: {recovered(torch.tensor(4.0), torch.tensor(12.0), torch.tenso
 # Pair 3 of the explorer differs in one respect: the same light, the same boat, but once a cat (the source) and once a dog
 # (the target). We patch a layer's *whole* output, then parts of it.
 
+# %% [markdown] tags=["sealed"]
+# the *whole* output of one layer is taken from the cat's picture. After which layer must that be done, so that the
+# network answers as it does for the cat?
+#
+# - [ ] only the first: It works there. But does anything else reach the next layers, wherever you patch?
+#   > What does the fifth layer read: the picture, or what the fourth returns? What does it get if the fourth is
+#   > patched?
+# - [ ] only the last: It works there. But what follows an earlier layer sees nothing but that layer's output.
+#   > You put in the cat's output at the first layer. At which of the later layers could the dog come back?
+# - [x] any of them: What comes behind a layer of a chain sees its output and nothing else, so it cannot tell.
+#
+# In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (Networks with
+# shortcuts, such as a ResNet or a transformer, have other ways around a layer. There it is a real question, for
+# which causal tracing became known.) In a chain the question is **where**: the animal's cells turn the answer
+# round, the boat's and all the rest together do not, here and in ten of ten pairs.
+
 # %% tags=["predict"]
 predict("which_layer_to_patch")
 
@@ -721,6 +840,25 @@ with torch.no_grad():
 print("the twin sees a fish in", (fish_there > 0).sum().item(), "of 40 with the buoy")
 print("and in", (fish_here > 0).sum().item(), "of 40 without it")
 
+# %% [markdown] tags=["sealed"]
+# only the cells of the buoy are patched, 2% of the map: into 40 pictures without a buoy in which the twin sees no fish.
+# In how many does it see one now?
+#
+# - [ ] none: The other 98% of the map say that there is no fish, and the twin does not care.
+#   > With the buoy drawn in, the twin sees a fish in 31 of these pictures. Where do the two pictures of a pair differ?
+# - [ ] about 5: The heat map was right about this network: the buoy is not one cue among many.
+#   > In lesson 07 the buoy was painted out and the fish stayed. How many fish did the twin find? Which other cue helped
+#   > it?
+# - [x] more than 25: With the buoy in the picture it sees one in 31. Nearly all of that is in 2% of the map.
+#
+# At `features.2`, 2% of the map are enough for 28 fish out of nothing, nearly all of the 31. That is the proof of
+# lesson 07 once more, without painting. The first network is not moved. And the buoy is also *needed*: taken out,
+# it leaves no fish.
+#
+# Read the first column downwards: the deeper the layer, the less the buoy's own cells carry. But the place is not
+# lost. It has *spread* to the neighbours, because each 3x3 convolution reads one cell further: with one more cell
+# on each side, 26 to 31 of the 31 fish are back at every layer.
+
 # %% tags=["predict"]
 predict("buoy_only")
 
@@ -778,6 +916,13 @@ show(
 #
 # ### Exercise 6 · Patch
 
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. Two runs. The first one keeps what the layer gives for `source`; the second one puts a part of that in its place
+#    for `target`.
+# 2. What a forward hook returns takes the place of the output. `torch.where(region, one, other)` chooses place by
+#    place; `region` is (h, w) and fits all channels.
+
 
 # %% tags=["answer"]
 def patched_logits(model, layer, source, target, region):
@@ -823,6 +968,19 @@ seen = []
 with block.self_attn.register_forward_hook(lambda module, args, output: seen.append(output)):
     output = block(sentence)
 print("the hook saw a", type(seen[0]).__name__, "of", len(seen[0]), "in an nn.TransformerEncoderLayer")
+
+# %% [markdown] tags=["sealed"]
+# a forward hook on the `nn.MultiheadAttention` inside an `nn.TransformerEncoderLayer`. Its output is a pair. What is
+# the second of the two?
+#
+# - [ ] one map for each head: It could be: but the layer calls it with `need_weights=False`, to save time.
+#   > Which of the two does the layer need to go on? What would you leave out to save time?
+# - [ ] the mean over the heads: That is what `need_weights=True` alone would give. The layer asks for less.
+#   > The mean is what you get if *you* call the attention, without further arguments. Who calls it here?
+# - [x] nothing, None: The layer calls it with `need_weights=False`, and computes without ever having the weights.
+#
+# `nn.TransformerEncoderLayer` calls its attention with `need_weights=False`, and the fast kernel that does the
+# work never writes the shares down.
 
 # %% tags=["predict"]
 predict("what_the_hook_sees")
@@ -896,6 +1054,12 @@ for head, name in enumerate(HEADS):
 #
 # ### Exercise 7 · The maps of any layer
 
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. The layer asks its `self_attn` for no weights. Who can change what a module is called with?
+# 2. A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The
+#    arguments are `need_weights` and `average_attn_weights`.
+
 
 # %% tags=["answer"]
 def attention_maps(layer, x):
@@ -966,5 +1130,5 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # - You are at the end of the course. The best next step is a network of your own, and a question about it.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** At home: the exercises that were left out. Who has had one of the four faults in their own work
+# **On this slide:** At home: the exercises that were left out. Whoever has had one of the four faults in their own work
 # should write down which hook would have found it, and bring it to the last session.

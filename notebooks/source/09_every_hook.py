@@ -14,7 +14,7 @@
 # # Every hook
 #
 # This is a reference that runs. Look up what you need in the index, follow the link, and run the cell below it: each cell
-# is short and shows one thing. It needs only the folded setup cells; a few cells go on from the one right above them.
+# is short and shows one thing. It needs only the folded setup cells; a few cells continue the one right above them.
 # Nobody has to read this notebook from start to end.
 #
 # At the end there are twelve puzzles of one line each, and five sentences of this course for you to refute.
@@ -115,7 +115,7 @@ def leaf(*numbers):
 def telling(name):
     """A pair of hooks on saved tensors that changes nothing, and tells when it runs."""
     return (
-        lambda tensor: print(name, "packs", tensor.item()) or tensor
+        lambda tensor: print(name, "packs", tensor.item()) or tensor.detach()
     ), lambda packed: print(name, "unpacks") or packed
 
 
@@ -234,7 +234,8 @@ w.register_post_accumulate_grad_hook(lambda leaf: print("w.grad is now", leaf.gr
 # ### An optimizer step in backward
 #
 # The best known use: each parameter has an optimizer of its own, which steps as soon as the gradient is there and then
-# throws it away. So there is only one gradient in memory at a time. Clipping by the norm of *all* gradients is no longer
+# throws it away. So the gradients are never all in memory. (It is not quite one at a time: the node of a Linear layer hands
+# on the gradients of its weight and its bias together.) Clipping by the norm of *all* gradients is no longer
 # possible then.
 
 # %%
@@ -308,7 +309,7 @@ print("a.grad =", a.grad.item(), " b.grad =", b.grad.item())
 # ### node_creation_hook
 #
 # - **Call:** `with graph.node_creation_hook(hook):` with `hook(node)`
-# - **Runs:** in forward, whenever an operation in the block makes a node
+# - **Runs:** whenever an operation in the block makes a node: in forward, and in a backward with `create_graph=True`
 # - **Returns:** nothing
 # - **Trap:** the node of a leaf (`AccumulateGrad`) is made once and used again, so it is not announced every time. Old
 #   versions of PyTorch do not have this hook: 2.15 has it.
@@ -327,7 +328,8 @@ print([name for name in names if "Accumulate" not in name])
 # - **Call:** `with graph.saved_tensors_hooks(pack, unpack):` with `pack(tensor)` and `unpack(packed)`
 # - **Runs:** `pack` in forward, for each tensor that an operation saves; `unpack` in backward, when it is needed
 # - **Returns:** `pack` anything at all; `unpack` a tensor with the shape and dtype that was saved
-# - **Trap:** of nested pairs only the innermost runs. Nobody checks the values: wrong ones give wrong gradients. (Lesson 02)
+# - **Trap:** of nested pairs only the innermost runs. Nobody checks the values: wrong ones give wrong gradients. To keep the
+#   tensor as it is, `pack` returns `tensor.detach()`: the tensor itself may never be freed. (Lesson 02)
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what may be done with a tensor between `pack` and `unpack`: it can be stored in another form,
@@ -343,9 +345,9 @@ y.backward()
 # ### disable_saved_tensors_hooks
 #
 # - **Call:** `with graph.disable_saved_tensors_hooks(message):`
-# - **Runs:** it is no hook: in the block, `saved_tensors_hooks` raises `RuntimeError(message)`
+# - **Runs:** it is not a hook: in the block, `saved_tensors_hooks` raises `RuntimeError(message)`
 # - **Returns:** nothing
-# - **Trap:** `checkpoint` and `save_on_cpu` are made of these hooks, so they raise too.
+# - **Trap:** `save_on_cpu` and `checkpoint` with `use_reentrant=False` are built on these hooks, so they raise too.
 
 # %%
 for what in ("saved_tensors_hooks", "checkpoint"):
@@ -397,8 +399,8 @@ print("x.grad =", x.grad.tolist(), " saved:", sorted(name for name in dir(y.grad
 # - **Trap:** without `with_kwargs=True` it neither sees nor changes a keyword argument.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let them write the arguments of the four module hooks from memory, and compare. Who misses
-# `with_kwargs=True` has found the trap of this entry.
+# **On this slide:** Let them write the arguments of the four module hooks from memory, and compare. Whoever
+# misses `with_kwargs=True` has found the trap of this entry.
 
 # %%
 layer, x = Times(), torch.tensor([3.0])
@@ -452,7 +454,8 @@ print("x.grad =", x.grad.item(), " weight.grad =", layer.weight.grad.item(), " w
 # - **Call:** `module.register_full_backward_hook(hook, prepend=False)` with `hook(module, grad_input, grad_output)`
 # - **Runs:** in backward, when the gradients of the module's inputs are known
 # - **Returns:** a tuple, also for one input, replaces `grad_input`; `None` keeps it
-# - **Trap:** inputs and outputs become views, so an in-place operation right before or after the module raises. (Lesson 03)
+# - **Trap:** inputs and outputs become views, so an in-place operation on the input in the module, or on the output after
+#   it, raises. One on the input *before* the call does no harm. (Lesson 03)
 
 # %%
 layer, x = Times(), leaf(3.0)
@@ -466,6 +469,11 @@ with layer.register_full_backward_hook(lambda module, grad_input, grad_output: (
 
 # %% [markdown]
 # ### Exercise 1 · Overrule the caller
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A forward pre-hook sees what goes in. Where does a keyword argument show up?
+# 2. `register_forward_pre_hook(hook, with_kwargs=True)` calls `hook(module, args, kwargs)`.
 
 
 # %% tags=["answer"]
@@ -488,6 +496,12 @@ check(fix_argument)
 # Registering takes a key, puts the hook into a table, and returns a handle. The handle must not keep the table alive: a
 # handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
 # an object without keeping it.
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. A handle knows a table and a key of its own. `remove` deletes that key, if both are still there.
+# 2. `itertools.count()` gives a new number each time. `weakref.ref(table)` is called to get the table: None if it is
+#    gone.
 
 
 # %% tags=["answer"]
@@ -597,7 +611,7 @@ print({name: value.item() for name, value in net.state_dict().items()})
 #   missing_keys, unexpected_keys, error_msgs)`
 # - **Runs:** in `load_state_dict()`, before the module reads its entries
 # - **Returns:** nothing; it changes `state_dict` in place, which is a shallow copy of the caller's
-# - **Trap:** `state_dict` holds the entries of the whole model: use `prefix`.
+# - **Trap:** `state_dict` holds the entries of this module and its children, under their full names: use `prefix`.
 #
 # The best known use is to load an old file: here the weight was once called `kernel`.
 
@@ -630,7 +644,8 @@ print(layer.load_state_dict({"weight": torch.ones(1, 1)}))
 #   `hook(optimizer, args, kwargs)`
 # - **Runs:** before and after each `step()`
 # - **Returns:** the pre-hook may return new `(args, kwargs)`; the post-hook nothing
-# - **Trap:** a learning-rate scheduler or a gradient scaler may leave a step out, and then neither runs.
+# - **Trap:** a `GradScaler` leaves a step out if a gradient is inf or nan, and then neither runs. With a *fused* optimizer it
+#   calls `step()` all the same: both hooks run, and the weights stay as they are.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what a hook on a step sees that a hook on a gradient cannot: all parameters at one moment,
@@ -799,8 +814,12 @@ print("frozen:  requires_grad =", layer(torch.ones(1)).requires_grad, ran)
 # %% [markdown]
 # ### A parametrized weight
 #
-# A parametrization (also `weight_norm` and `spectral_norm`) computes the weight anew whenever you write `layer.weight`. A
-# hook on that tensor belongs to a tensor that nobody uses. Put the hook on the parameter that stays, `original`.
+# A parametrization (also `weight_norm` and `spectral_norm` of `torch.nn.utils.parametrizations`) computes the weight anew
+# whenever you write `layer.weight`. A hook on that tensor belongs to a tensor that nobody uses. Put the hook on the parameter
+# that stays: `original`, or `original0` and `original1` of `weight_norm`.
+#
+# The old `weight_norm` and `spectral_norm` of `torch.nn.utils` compute the weight in a forward pre-hook, once in each call. A
+# hook on `layer.weight` from before the call does not run there. Put it on `weight_g` and `weight_v`, or on `weight_orig`.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask how many tensors stand behind the name `weight` here, and which of them the optimizer
@@ -824,7 +843,8 @@ print("twice the same tensor:", layer.weight is layer.weight, " hooks that ran:"
 # ### Keyword arguments and lists
 #
 # A full backward hook follows the tensors among the *positional* arguments. A tensor that comes by keyword is not among
-# them, and a list counts as one argument without a gradient. The hook runs, with `grad_input` empty, and a warning says so.
+# them, and a list counts as one argument without a gradient. The hook runs, with `()`
+# or `(None,)` as `grad_input`, and PyTorch warns.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask somebody to call a layer with a keyword argument and to guess the length of `args`. The cell
@@ -847,7 +867,7 @@ with warnings.catch_warnings():
 # ### Nested outputs
 #
 # Of the outputs, a full backward hook follows those that are tensors, or tensors in one tuple. In a tuple in a tuple it sees
-# nothing: if a backward comes that way alone, the hook is not called. If the output is a dict, the hook is never called,
+# nothing: if backward starts only from there, the hook is not called. If the output is a dict, the hook is never called,
 # and PyTorch warns.
 
 # %% [markdown] tags=["instructor"]
@@ -877,7 +897,7 @@ with layer.register_full_backward_hook(report):
 # one, and no forward hook runs. Whatever has to happen in any case belongs in a `finally` around the call.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask what a timer made of a pre-hook and a hook would say after an exception. `always_call=True`
+# **On this slide:** Ask what a timer made of a pre-hook and a hook would show after an exception. `always_call=True`
 # helps for errors, and not when somebody presses Ctrl-C.
 
 
@@ -923,8 +943,9 @@ for use_reentrant in (False, True):
 # ### torch.func
 #
 # `grad` of `torch.func` does not go through the nodes that a full backward hook needs: it raises. `vmap` alone does not
-# raise, and does not call the hook either. Forward hooks and tensor hooks work; what they see under `vmap` is one sample,
-# although they run once for all of them.
+# raise, and does not call the hook either. Forward hooks work; what they see under `vmap` is one sample,
+# although they run once for all of them. A tensor hook can be registered inside `grad`. Inside `vmap` this raises, because no
+# tensor requires a gradient there. One that was registered outside sees the gradient of the whole batch.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what is special about the tensors inside such a function. Under `vmap` one call stands for
@@ -949,8 +970,8 @@ except RuntimeError as error:
 # some run and some are **silently skipped**. `backend="eager"` needs no C compiler, and treats hooks as any other backend.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Ask when a hook has to be there to be compiled in. Who adds one afterwards gets neither a call
-# nor a warning; resetting the compiler is the cure to show.
+# **On this slide:** Ask when a hook has to be there to be compiled in. Whoever adds one afterwards gets
+# neither a call nor a warning; resetting the compiler is the cure to show.
 
 
 # %%
@@ -982,8 +1003,10 @@ except RuntimeError as error:  # torch.compile does not exist for every Python a
 # %% [markdown]
 # So a late hook on a layer is skipped if the layer had none when the model was compiled. A late hook on the model itself
 # runs, unless the model is of one of PyTorch's own classes, such as `nn.Sequential`. A tensor hook on a parameter runs.
-# There are three cures: register your hooks before the first compiled call, call `torch.compiler.reset()`, or call the
-# model inside, `compiled._orig_mod`. This course's `record` warns you when it has missed something:
+# There are four cures: register your hooks before the first compiled call; call `torch.compiler.reset()`; call the model
+# inside, `compiled._orig_mod`; or let the compiled code look for new hooks in each call, with
+# `torch._dynamo.config.skip_nnmodule_hook_guards = False` before the first one. This course's `record` warns you when it
+# has missed something:
 
 # %%
 from course_utils.hooks.record import record
@@ -1004,6 +1027,18 @@ torch.compiler.reset()
 # ### Copies
 #
 # `copy.deepcopy` is the usual way to keep the best model of a training.
+
+# %% [markdown] tags=["sealed"]
+# `copy.deepcopy(layer)`, where layer has a forward hook. Does the copy have it too?
+#
+# - [x] yes: The hooks are copied with the module, and both copies call the same function.
+# - [ ] no: The tables of hooks are attributes of the module, and deepcopy copies all attributes.
+#   > Run `'_forward_hooks' in vars(layer)`. What does `deepcopy` do with everything that is in `vars(layer)`?
+# - [ ] it raises: Functions can be deep-copied: the copy refers to the same function.
+#   > Try `f = lambda: 1` and then `copy.deepcopy(f) is f`. What do you get?
+#
+# The copy has the hook, both call the *same* function, and the handle knows the original only: after
+# `handle.remove()` the layer is free of it, and the copy is not. Remove hooks before you copy.
 
 # %% tags=["predict"]
 predict("hooks_and_deepcopy")
@@ -1068,7 +1103,7 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 # **Answer:** only that the exception went on to the caller; the hook did not run.
 #
 # **For discussion:** which of these surprises would a test with `no_hooks_left` have found? (Forgotten handles. Not the
-# copy, which is another model, and not the compiled one, which has no hook too many but a call too few.)
+# copy, which is another model, and not the compiled one, which does not have one hook too many but one call too few.)
 
 # %% [markdown]
 # ## Several devices and processes
@@ -1076,7 +1111,7 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 # ### DataParallel
 #
 # `nn.DataParallel` makes a *replica* of the model for every device in every call. The replica shares the hooks, so a hook
-# runs once a device, in several threads. Its `module` is the replica, which is gone after the call, together with whatever
+# runs once per device, in several threads. Its `module` is the replica, which is gone after the call, together with whatever
 # the hook stored on it. The method that makes replicas also works on the CPU.
 
 # %% [markdown] tags=["instructor"]
@@ -1093,7 +1128,7 @@ print("on the replica:", hasattr(replica, "last"), " on the layer:", hasattr(lay
 # %% [markdown]
 # ### DistributedDataParallel
 #
-# One process a device, each with a model of its own; after backward all have the mean gradient. Two processes on this
+# There is one process per device, each with its own model; after backward all have the mean gradient. Two processes on this
 # computer show what a hook sees. The gradient is 2 in the first process and 6 in the second, and this is what each of them
 # runs, once without and once with a communication hook:
 
@@ -1142,7 +1177,7 @@ except NameError:
 # ### FullyShardedDataParallel
 #
 # There is no cell for this one: it is made for several accelerators. Each process keeps only a slice of every parameter.
-# FSDP collects whole parameters just before a module's forward and backward, and gives each process its slice of the summed
+# FSDP collects whole parameters just before a module's forward and backward, and gives each process its slice of the mean
 # gradients afterwards. It uses forward and backward hooks of its own for this. For your hooks, this means:
 #
 # - Module hooks run, with whole activations, once in each process.
@@ -1158,7 +1193,7 @@ except NameError:
 # |---|---|---|
 # | `torch.cuda.CUDAGraph` | `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
 # | `torch.cuda.graphs` | `register_graph_capture_start_hook`, `register_graph_capture_end_hook`, `register_graph_instantiate_hook`, `register_graph_replay_start_hook`, `register_graph_replay_end_hook`, `register_graph_destroy_hook` | the same for all CUDA graphs |
-# | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what becomes of each module that is packed |
+# | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what happens to each module that is packed |
 #
 # A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
 # for, in the other process.
@@ -1170,9 +1205,25 @@ except NameError:
 # %% [markdown]
 # ## History: the legacy backward hook
 #
-# Before PyTorch 1.8 modules had one backward hook, `register_backward_hook`. Most tutorials still use it. It exists today,
-# and warns. Here it sits on the small network of lesson 03: `fc1`, `relu`, `fc2`. Full hooks gave `fc2` a `grad_input` of
-# ([1, 2, 3, 4]).
+# Before PyTorch 1.8 modules had one backward hook, `register_backward_hook`. Many tutorials still use it. It still exists,
+# and usually warns. Here it sits on the small network of lesson 03: `fc1`, `relu`, `fc2`. Full hooks gave `fc2` a
+# `grad_input` of ([1, 2, 3, 4]).
+
+# %% [markdown] tags=["sealed"]
+# the legacy backward hook on fc2, a Linear layer with one input: how many entries has its grad_input?
+#
+# - [ ] 1: This would be right for a full backward hook, which has one entry per input of forward.
+#   > The hook sits on the node of the operation `addmm`. Count the arrows to earlier nodes: which tensors went in?
+# - [ ] 2: The layer has two parameters, but the legacy hook does not count those either.
+#   > Weight and bias make two. Without which other gradient could backward not go on to `fc1`?
+# - [x] 3: It shows the inputs of the last *operation* (addmm): bias, input and transposed weight.
+#
+# Three entries for `fc2`: the gradients of its bias, of its input, and of its weight, transposed to (4, 1).
+# Such a hook does not know about modules. It sits on the **node** of the autograd graph that made the output, and
+# sees the inputs of that operation, `addmm(bias, input, weightᵀ)`.
+#
+# `relu` is an operation with one input, so it has one entry, and nobody notices the difference there. PyTorch does
+# not even warn there, because a ReLU on the result of another layer is a single operation on the module's input.
 
 # %% tags=["predict"]
 predict("legacy_entries")
@@ -1221,8 +1272,8 @@ with output.grad_fn.register_hook(lambda grad_inputs, grad_outputs: print(*show(
     output.backward()
 
 # %% [markdown]
-# Operations differ, so layers do. For a convolution, the entries are input, weight and bias. `grad_input[0]` means another thing for each layer, and a module with several
-# operations reports a part of its own work:
+# Each operation has its own entries. For a convolution, they are input, weight and bias. So `grad_input[0]` means another
+# thing for each kind of layer, and a module with several operations reports a part of its own work:
 
 
 # %%
@@ -1326,8 +1377,9 @@ print("backward:", "mul" in backward.names, "threshold_backward" in backward.nam
 # %% [markdown]
 # ### torch.fx
 #
-# `symbolic_trace` writes down what `forward` does as a graph that you can edit, and makes Python code of it again. There is
-# no hook left to be forgotten: the network is another one. It cannot follow an `if` that depends on a tensor's values. Here
+# `symbolic_trace` writes down what `forward` does as a graph that you can edit, and makes Python code of it again. The new
+# network uses the same layers of `torch.nn`, with the hooks on them. Modules of your own are taken apart, so their hooks run
+# at most while tracing. `symbolic_trace` cannot follow an `if` that depends on a tensor's values. Here
 # `F.relu` becomes `torch.neg`: 2 · (2 + 1) = 6 becomes 2 · (-2 + 1) = -2.
 
 # %%
@@ -1341,7 +1393,7 @@ print("before:", Chain()(torch.ones(1)).item(), " after:", traced(torch.ones(1))
 # %% [markdown]
 # ### create_feature_extractor
 #
-# torchvision's `create_feature_extractor` is made of `torch.fx`: it returns a module whose output is a dict of the results
+# torchvision's `create_feature_extractor` is built on `torch.fx`: it returns a module whose output is a dict of the results
 # you named, functions included, and which does not compute what comes after the last of them.
 
 # %%
@@ -1367,11 +1419,11 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 #
 # Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
 # check below it. If something is wrong, the check draws side by side what was wanted and what came. The puzzles go from
-# easy to wicked. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
+# easy to hard. `hint(make_twelve)` helps with the first one, and the reference above has all that you need.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Pairs take the first six, and the rule is that they write the line on paper before they type it.
-# Who is done early explains one of them to somebody else.
+# Whoever is done early explains one of them to somebody else.
 
 # %% [markdown]
 # ### Puzzle 1
@@ -1392,6 +1444,11 @@ from course_utils.lessons.lesson_09 import (
     zero_second_factor,
 )
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. A tensor hook that returns something replaces the gradient. What has the shape of `grad`, and 12 everywhere?
+# 2. `torch.full_like(grad, 12)` is a new tensor with the shape and dtype of `grad`.
+
 
 # %% tags=["answer"]
 def make_twelve(w):
@@ -1405,6 +1462,11 @@ check(make_twelve)
 # %% [markdown]
 # ### Puzzle 2
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. What a forward hook returns takes the place of the output.
+# 2. `layer.register_forward_hook(lambda module, args, output: ...)`; make a new tensor of `output`.
+
 
 # %% tags=["answer"]
 def halve_output(layer):
@@ -1417,6 +1479,11 @@ check(halve_output)
 
 # %% [markdown]
 # ### Puzzle 3
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. One kind of hook runs when the gradient has been added to `.grad`. It gets the leaf.
+# 2. A lambda cannot hold `leaf.grad = None`; `setattr(leaf, 'grad', None)` is an expression.
 
 
 # %% tags=["answer"]
@@ -1434,6 +1501,11 @@ check(forget_gradient)
 # %% [markdown]
 # ### Puzzle 4
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The weight of a layer is a tensor like any other, and tensors have hooks.
+# 2. A hook is a function from a gradient to a gradient. PyTorch has one that makes zeros of anything.
+
 
 # %% tags=["answer"]
 def freeze_weight(layer):
@@ -1446,6 +1518,11 @@ check(freeze_weight)
 
 # %% [markdown]
 # ### Puzzle 5
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Which hook of a module replaces what the layer passes on, and not what it receives?
+# 2. `layer.register_full_backward_hook(hook)`; what `hook(module, grad_input, grad_output)` returns is a tuple.
 
 
 # %% tags=["answer"]
@@ -1462,6 +1539,11 @@ check(block_gradient)
 
 # %% [markdown]
 # ### Puzzle 6
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Which hook also runs if `forward` raised, and what does it get for the output then?
+# 2. `register_forward_hook(hook, always_call=True)`; in the hook, `output is None` tells.
 
 
 # %% tags=["answer"]
@@ -1480,6 +1562,11 @@ check(note_failures)
 # %% [markdown]
 # ### Puzzle 7
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. An optimizer has two hooks around its step. Which one, and with what is it called?
+# 2. `optimizer.register_step_post_hook(lambda optimizer, args, kwargs: ...)`
+
 
 # %% tags=["answer"]
 def clear_after_step(optimizer):
@@ -1492,6 +1579,11 @@ check(clear_after_step)
 
 # %% [markdown]
 # ### Puzzle 8
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. One hook can watch several tensors, and need not wait for all of them.
+# 2. `graph.register_multi_grad_hook(tensors, hook, mode="any")` calls `hook(grad)` once per backward.
 
 
 # %% tags=["answer"]
@@ -1508,6 +1600,11 @@ check(first_arrival)
 # %% [markdown]
 # ### Puzzle 9
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Which hook runs when `state_dict()` has its entries, and may change them in place?
+# 2. The hook gets `(module, state_dict, prefix, local_metadata)`. `dict.pop(key)` takes an entry out.
+
 
 # %% tags=["answer"]
 def save_as_kernel(layer):
@@ -1522,6 +1619,11 @@ check(save_as_kernel)
 
 # %% [markdown]
 # ### Puzzle 10
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. You have only the product. Which object knows both factors, and has hooks?
+# 2. `product.grad_fn` is the node. Its hook gets `(grad_inputs, grad_outputs)`: one entry per factor.
 
 
 # %% tags=["answer"]
@@ -1539,6 +1641,11 @@ check(zero_second_factor)
 # %% [markdown]
 # ### Puzzle 11
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The node of `y` knows the nodes before it: `y.grad_fn.next_functions`.
+# 2. The node of a leaf is an `AccumulateGrad`, and its attribute `variable` is the leaf.
+
 
 # %% tags=["answer"]
 def twelve_from_afar(y):
@@ -1555,6 +1662,11 @@ check(twelve_from_afar)
 
 # %% [markdown]
 # ### Puzzle 12
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. Backward reads what forward has saved. Who may put something else there?
+# 2. `graph.saved_tensors_hooks(pack, unpack)` is a context manager; `unpack` gets what `pack` returned.
 
 
 # %% tags=["answer"]
@@ -1582,10 +1694,10 @@ check(pretend_saved)
 # ## Exercises: break this rule
 #
 # Here are five sentences of this course. Each of them is true of the program of its lesson, and too wide in general. Write
-# the counterexample. The check runs the lesson's program and yours, and looks whether the rule holds in each.
+# the counterexample. The check runs the lesson's program and yours, and tests whether the rule holds in each.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Say what is new: here a correct program is to be made to fail. Ask which rule of the course they
+# **On this slide:** Say what is new: here you make a correct program fail. Ask which rule of the course they
 # trust least, and let them start with it.
 
 # %% [markdown]
@@ -1603,6 +1715,11 @@ from course_utils.lessons.lesson_09 import (
     pass_on_twice,
     stop_unheard,
 )
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. `backward` has arguments. One of them says for which tensors a gradient is wanted.
+# 2. `y.backward(inputs=[...])` computes what these tensors need, and nothing else.
 
 
 # %% tags=["answer"]
@@ -1625,6 +1742,11 @@ check(leaf_without_gradient)
 #
 # says lesson 01.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The rule holds among hooks of one kind. A leaf can have hooks of two kinds.
+# 2. A post-accumulate hook runs after all tensor hooks, whenever it was registered.
+
 
 # %% tags=["answer"]
 def out_of_order(w, first, second):
@@ -1645,6 +1767,11 @@ check(out_of_order)
 # > The hooks are copied with the module
 #
 # says the prediction about deepcopy, above.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The tables of a module are copied with it. Which hooks of a layer are in no table of the module?
+# 2. A hook on a parameter sits on the tensor, and deepcopy makes new parameters without hooks.
 
 
 # %% tags=["answer"]
@@ -1667,6 +1794,11 @@ check(lost_in_the_copy)
 #
 # says lesson 02 of `retain_grad()`.
 
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. After the tensor's hooks, and after what `retain_grad()` keeps, comes the node.
+# 2. `y.grad_fn.register_prehook(lambda grad_outputs: ...)` returns a tuple.
+
 
 # %% tags=["answer"]
 def pass_on_twice(y):
@@ -1685,6 +1817,11 @@ check(pass_on_twice)
 # > `always_call=True` hooks run when the call raises
 #
 # says lesson 04.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. torch catches what forward raises with `except Exception`. What can be raised and is not an `Exception`?
+# 2. `KeyboardInterrupt`, `SystemExit`, or a class of your own that is derived from `BaseException`.
 
 
 # %% tags=["answer"]
@@ -1729,7 +1866,7 @@ check(stop_unheard)
 #
 # Five traps, of all kinds of hooks together:
 #
-# 1. **`return` is missing.** `None` keeps what is there. A hook that shall change something returns the new value.
+# 1. **`return` is missing.** `None` keeps what is there. A hook that is meant to change something returns the new value.
 # 2. **The hook writes into what it gets.** Gradients are shared, and the output is the network's own. Make a new tensor.
 # 3. **Nobody removes the hook.** Keep the handle, or use `with`. A hook stays when its cell runs again, and goes into copies.
 # 4. **The hook is in a place that is never used:** on a parametrized weight, on a layer that was compiled before, or under

@@ -215,6 +215,29 @@ for letter in LETTERS:
 # Now the other direction. We take the twenty pictures of the case and remove one suspect at a time: the fish, the
 # buoy, the stamp, or the water. For each network we note the change that costs it the most answers.
 
+# %% [markdown] tags=["sealed"]
+# the twenty pictures of the case, and one of the four suspects is removed at a time. For how many of the networks A to
+# D does one such removal turn most of the answers into 'no'?
+#
+# - [ ] 1: The four networks have learned different things, and each of those is among the four suspects.
+#   > In the explorer you looked for one single change after which a network says no. For how many of the four did you
+#   > find one?
+# - [ ] 2: Nearly: one more is persuaded by a single removal, and one by none of them.
+#   > Two networks would then keep their answers, whichever single thing is removed. What would such a network have to
+#   > look at?
+# - [x] 3: Each of these takes one thing for a fish. The fourth network is not persuaded by any single removal.
+# - [ ] 4: That would be so if each network had one cause. Nothing in the test says that it has only one.
+#   > A network says 'fish' if it sees the one or the other of two things. Both are there, and you remove one: what does
+#   > it say?
+#
+# Three networks take nearly all their answers back after one removal. The fourth takes back none, whatever is
+# removed.
+#
+# So none of the four suspects is a cause for it? That does not follow. Perhaps there are two causes, and each is
+# **enough** by itself. Then neither is **needed**: after one is removed, the other is still there. An experiment
+# that only takes things away cannot find such causes. One that starts from pictures without any suspect, and
+# adds them one at a time, can.
+
 # %% tags=["predict"]
 predict("taken_away")
 
@@ -265,6 +288,12 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
 # judges the experiment. A right verdict does not pass with an experiment that proves nothing.
 
+# %% [markdown] tags=["sealed"]
+# 4 points
+# 1. Which pictures show what one suspect does by itself? Take the fresh pictures, in which there is none of them.
+# 2. Make one pair for each suspect: the fresh pictures, and the same pictures with this suspect alone. The pairs in
+#    which the answers stay are your control, and they separate the four networks as well.
+
 
 # %% tags=["answer"]
 def prove(letter, pictures):
@@ -285,7 +314,7 @@ def prove(letter, pictures):
 check(prove)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "Removing it changed nothing, so it is no cause." **Ask:** "What if there are two, and each is
+# **Misconception:** "Removing it changed nothing, so it is not a cause." **Ask:** "What if there are two, and each is
 # enough?" **Answer:** then only adding them alone shows it. Fire alarms are built this way on purpose.
 #
 # **Misconception:** "The experiment worked, so the verdict is proved." **Ask:** "Would it have come out differently for
@@ -299,6 +328,27 @@ check(prove)
 #
 # You know the causes now, from an experiment. How good was the suspicion that the maps had raised? A hottest place
 # counts as being at a thing if it is at most 8 pixels away from it.
+
+# %% [markdown] tags=["sealed"]
+# the twenty pictures of the case. For how many of the networks A to D is Grad-CAM's map for 'fish' hottest at one of
+# the causes that you have proved, in most of the pictures?
+#
+# - [ ] 1: One network's map in the explorer may have looked wrong. Over twenty pictures, more of them do well.
+#   > Put your suspicions from the explorer beside your proofs. For how many networks had the ring shown you a right
+#   > one?
+# - [ ] 2: You have seen maps that mislead. Here the networks are small and the causes few, so the maps do well.
+#   > Which two networks did you leave out? What lay below the ring there, and did it prove to be a cause?
+# - [ ] 3: Perhaps you left out the network with two causes. Its maps are hottest at the one or at the other.
+#   > A network has two causes. The ring is at the one in some pictures, at the other in the rest. Does it count here?
+# - [x] 4: The suspicion was good. It was still no proof: read on.
+#
+# For all four: each of the eighty maps is hottest at a cause of its network. So the maps had raised the right
+# suspicions.
+#
+# But look at the network with two causes. In 14 pictures its map is hottest at one of them, in 9 at the other,
+# and in three of these the ring is near both. No map says that the place below the ring could go without any
+# effect, and none says that nothing else would do. What is **enough**, what is **needed**, and what does **not**
+# matter: only an experiment tells these apart.
 
 # %% tags=["predict"]
 predict("where_hottest")
@@ -467,6 +517,29 @@ with net.features[16].register_forward_hook(cut), torch.no_grad():
     print("the maps have something in the last four columns:", bool(A[..., 10:].any()))
     print("without it, the logits are the same:", torch.equal(answers, net(image)))
 
+# %% [markdown] tags=["sealed"]
+# behind the last convolution, the right-hand half was cut off. Which methods still put heat on the last four columns,
+# whose true attribution is 0?
+#
+# - [ ] none of them: So one would hope. But one weight for a whole channel cannot know where the cut is.
+#   > Grad-CAM multiplies each map by one weight. What do the maps have in the last four columns, and which weight do
+#   > they get there?
+# - [ ] only occlusion: Occlusion runs the network without these columns, and finds that nothing changes.
+#   > Occlusion sets a place in the last columns to 0 and runs the rest again. By how much does the logit change?
+# - [x] Grad-CAM and Grad-CAM++: They give each channel one weight, and the maps themselves are not cut.
+# - [ ] all but occlusion: The gradient at a place that reaches nothing is 0, so whatever multiplies place by place is 0
+#   there too.
+#   > What is the gradient at one place in the last columns? Which formulas multiply by it, place by place?
+#
+# Nothing in the last four columns reaches a logit, so the gradient is 0 there. HiResCAM, LayerCAM, Integrated
+# Gradients and SmoothGrad multiply by it place by place, and occlusion finds no difference. So all of them are 0
+# in these columns, as they should be.
+#
+# Grad-CAM takes the *mean* gradient of a channel, and Grad-CAM++ another sum over all places. Each channel gets
+# one weight, and it is multiplied by maps that are not 0 there. So both say that places count which cannot count.
+# A mean over all places forgets where it came from. Nothing is lost only if the gradient is the same at every
+# place, as with average pooling directly behind the maps (lesson 07).
+
 # %% tags=["predict"]
 predict("heat_behind_the_cut")
 
@@ -483,6 +556,12 @@ why("heat_behind_the_cut")
 # ### Exercise 2 · A unit test for any method
 #
 # Make a tool of this: it should test a method that you do not know, on a network that you do not know.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. The network has to be cut while the method runs it. What stands between `later` and what comes after it?
+# 2. A forward hook on `later` may return another output. Use its handle in a `with` block, and call the method inside
+#    it.
 
 
 # %% tags=["answer"]
@@ -534,6 +613,36 @@ check(share_on_the_cut)
 real = load_classifier(REAL)
 random_net = methods.randomise(net)
 rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.even_map}
+
+# %% [markdown] tags=["sealed"]
+# drawn pictures and collages, with two scores each, point and share. Which method is first in all four columns?
+#
+# - [ ] Grad-CAM: It is the best known of them. Look at which columns it wins, and where it falls behind.
+#   > In which of the four columns is Grad-CAM first? How many methods have a better point in the drawn pictures?
+# - [ ] Integrated Gradients: It has the best theory. Look at its share.
+#   > By the point in the drawn pictures, Integrated Gradients does come first. What does the share count that the point
+#   > leaves out?
+# - [ ] occlusion: It is an experiment and no gradient. Look at its hottest point.
+#   > An answer rests on two places, and each of them is enough. What does occlusion find when it covers one?
+# - [x] none of them: The score decides, and so does the network.
+#
+# By the hottest *point* in the drawn pictures, Integrated Gradients and SmoothGrad come first. By the *share*,
+# Grad-CAM does, whose point is the worst but one. On new pictures, the difference of the shares stays. That
+# of the points is half as large there, and its interval contains 0. It was looked at because it was large, and
+# such differences tend to shrink.
+#
+# Another reversal is far from chance. HiResCAM has a larger share than LayerCAM on the drawn pictures, and a much
+# smaller one in the collages, where it is at 4% and an even map would have 50%. LayerCAM comes first there.
+#
+# One reason, which no cell here shows: behind this layer of EfficientNet, batch norm adds constants, and a
+# gradient knows nothing of constants. So HiResCAM's numbers need not add up to the logit. (Their sum is -6 in
+# the mean, for logits of about 4.) And the layer decides too: at the very last one, Grad-CAM had 94% of its heat
+# in the correct half (lesson 07), and here it has 42%.
+#
+# The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. But this is one random
+# network and four pictures: with five random networks, the methods had from 6% to 23%. Edges have seen no network
+# and reach 23%, more than Grad-CAM++. So a map that finds things may have found edges. There is no
+# winner. The score decides, the network decides, and the layer decides.
 
 # %% tags=["predict"]
 predict("first_in_every_column")
@@ -600,8 +709,25 @@ why("first_in_every_column")
 #
 # Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best?
 # We choose it on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it
-# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is no chance pick. The fair
+# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is not picked by chance. The fair
 # comparison is the best of 96 in networks with random weights, chosen and tested in the same way. We take three.
+
+# %% [markdown] tags=["sealed"]
+# in a network with random weights, we choose the best of 96 channels for cars. How good is it on the pictures that it
+# was chosen on? (1 is perfect, 0.5 is a coin.)
+#
+# - [ ] about 0.5: A channel picked blindly has that. This one was chosen for its score.
+#   > You throw 96 coins ten times each. How many heads does the best of them have?
+# - [x] about 0.8: Among 96 random filters there is always one that responds more to cars, on these pictures.
+# - [ ] about 1: That is what training brings.
+#   > Nobody taught these filters what a car is. What else in a picture could make the best of them respond?
+#
+# It is 0.79 to 0.84 in these three, and 0.74 to 0.90 in twenty that we tried. On new pictures much of that is
+# gone, or all of it, or nothing: from 0.29 to 0.88 in the twenty. So "I have found a channel that tells cars
+# with 0.84" says nothing about training, and a single random network says little about chance.
+#
+# The trained network's best channel has 1.00 on both. Put the score of a chosen channel beside the best of as
+# many by chance, on new pictures, and in more than one network.
 
 # %% tags=["predict"]
 predict("best_of_96")
@@ -675,10 +801,35 @@ methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], ph
 #
 # A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what
 # the background is: sky, water, grass, sand or a room. Can a probe read it at the last layer? It learns on 90 pictures
-# and is tested on 45. Chance is 20%.
+# and is tested on 45. Guessing blindly is right in 20% of these, and always
+# naming the most frequent background among them is right in 29%.
 #
 # A probe may also learn by heart. So it gets a **control task** (Hewitt & Liang, 2019): each pair of things, such as
 # cat and dog, gets a number from 0 to 4 by chance. And it gets a control network: the one with random weights.
+
+# %% [markdown] tags=["sealed"]
+# a probe reads the background of new pictures off the trained network. How well does it do at the same layer of the
+# network with random weights?
+#
+# - [ ] at 20%, which is chance: Random filters still respond to colours and edges, and backgrounds differ in both.
+#   > The sky is blue and the grass is green. Does a filter with random weights give the same number for both?
+# - [ ] better than chance, and worse than with training: Training taught the network to tell things, whatever the
+#   background is.
+#   > A cat on grass and a cat in a room need the same answer. What will training do with the difference between the
+#   > two?
+# - [x] better than with training: Training for things throws away what does not help to tell them.
+#
+# The background is read from 84% of the new pictures with random weights, and from 31% with trained ones. Always
+# naming the most frequent background is right in 29%, so the trained 31% is no more than chance. (In six random
+# networks it was 84% to 91%.) What does not help to tell things is hard to read behind the last layer, at least for
+# a linear probe.
+#
+# The control task says the same from the other side. With trained weights, the probe reads an *arbitrary* number
+# of the pair of things from 51% of the new pictures, because this layer knows the things. With random weights it
+# reads it from 22%, and always naming the most frequent number is right in 29%. This 22% is the lowest of six random
+# networks: they had 22% to 40%. So the score of a probe says what is easy to read. It does not say what was
+# learned, nor what is used. And compare its two columns: with 96 numbers for 90 pictures, the probe of the random
+# network has learned much of the control by heart.
 
 # %% tags=["predict"]
 predict("probe_of_a_random_network")
@@ -699,6 +850,12 @@ why("probe_of_a_random_network")
 #
 # That something *can* be read does not mean that the network *uses* it. So take it away, and ask again. A property
 # that a probe reads is a direction in the space of channels. This exercise removes one direction at every place.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. How long is a vector's component along a direction of length 1? It is one number at each place.
+# 2. With `unit = direction / direction.norm()`, the component's length is the sum of `output * unit` over the channels.
+#    Give `unit` the shape (C, 1, 1) first.
 
 
 # %% tags=["answer"]
@@ -722,7 +879,7 @@ check(logits_without)
 # know?" **Answer:** nothing, and more could be read there.
 #
 # **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the
-# best picture?" **Answer:** many times larger: it is a caricature.
+# best picture?" **Answer:** more than twice as large: it is a caricature.
 #
 # **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed
 # instead; the component kept instead of removed (3).

@@ -249,8 +249,8 @@ def measure_child() -> float | None:
 
     waiting = ANSWERS["scale_gradient"].replace("\n", "\n    import time; time.sleep(1)\n", 1)
     with ForkEngine() as engine:
-        engine.run([Task("scale_gradient", "", ANSWERS["scale_gradient"], 1)])  # until a lane is ready
-        thread = threading.Thread(target=engine.run, args=([Task("scale_gradient", "", waiting, 1)],))
+        engine.run([Task({"scale_gradient": 1}, (), ANSWERS["scale_gradient"])])  # until a lane is ready
+        thread = threading.Thread(target=engine.run, args=([Task({"scale_gradient": 1}, (), waiting)],))
         thread.start()
         found = []
         while thread.is_alive():

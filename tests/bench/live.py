@@ -1,8 +1,9 @@
 """A class under load: learners, each with an open stream, answer within two seconds, and Chromium shows the page.
 
-    python -m tests.bench.live          60 and 300 learners, and what a call costs where the class does not answer
+    python -m tests.bench.live          60 and 300 learners, a flood of wrong codes, the disk, a silent class
 
-Everything is on 127.0.0.1. An answer's time goes from the moment it is sent to the moment it is counted on the page.
+Everything is on 127.0.0.1. An answer's time goes from the moment it is sent to the moment it is counted on the page. It
+is on the disk before it is answered, so the machine's disk is in all of these times.
 """
 
 import asyncio
@@ -14,15 +15,20 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
-from tornado.httpclient import AsyncHTTPClient
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
 from course_utils.exercises import predict
 from course_utils.live import member
+from course_utils.live.store import Store
 from tests.bench.bench import Row, table
 from tests.browser.lab_page import find_port, start_browser
 
 WITHIN = 2.0  # seconds in which all of them answer
+FLOOD = 20, 5.0  # so many send wrong codes at once, for so many seconds
 # What the learners report, the key of the page's screen, and where it counts.
 VOTES = {"kind": "prediction", "name": "hook_on_a", "said": "15", "cause": ""}, "2", r"(\d+) of \d+ voted"
 MATRIX = {"kind": "exercise", "name": "keep_positive", "said": "passed", "cause": ""}, "3", r"keep_positive(\d+) of"
@@ -39,8 +45,11 @@ WATCH = """pattern => {
 }"""
 
 
-async def answer_all(address: str, code: str, learners: int, report: dict[str, str]) -> list[float]:
-    """Join with so many learners, and then let all of them answer; returns when each answer was sent."""
+async def answer_all(address: str, code: str, learners: int, report: dict[str, str], stream: str) -> list[float]:
+    """Join with so many learners, and then let all of them answer; returns when each answer was sent.
+
+    Each holds a `stream` open: `events` as a kernel does, `ballot` as a phone does.
+    """
     AsyncHTTPClient.configure(None, max_clients=2 * learners + 10)
     client, host = AsyncHTTPClient(), address.removeprefix("http://")
     headers, tokens, streams = {"Content-Type": "application/json"}, [], []
@@ -49,7 +58,7 @@ async def answer_all(address: str, code: str, learners: int, report: dict[str, s
         answer = await client.fetch(f"{address}/join", method="POST", body=body, headers=headers)
         tokens.append(json.loads(answer.body)["token"])
         reader, writer = await asyncio.open_connection(*host.split(":"))
-        writer.write(f"GET /events HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {tokens[-1]}\r\n\r\n".encode())
+        writer.write(f"GET /{stream} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {tokens[-1]}\r\n\r\n".encode())
         streams.append((reader, writer))
 
     async def send(token: str) -> float:
@@ -65,49 +74,108 @@ async def answer_all(address: str, code: str, learners: int, report: dict[str, s
     return sorted(sent)
 
 
-def measure(learners: int, where: str, report: dict[str, str], key: str, pattern: str) -> list[Row]:
-    """How long the slowest answer and the middle one take to the page, with so many learners."""
+@contextmanager
+def serve() -> Iterator[tuple[str, str, str]]:
+    """A class in a process of its own: its address, its room code, and the instructor's key."""
     with tempfile.TemporaryDirectory() as folder:
         port = find_port()
-        address = f"http://127.0.0.1:{port}"
         server = subprocess.Popen([sys.executable, "-c", SERVE, folder, str(port)], stdout=subprocess.PIPE, text=True)
-        said = server.stdout.readline() + server.stdout.readline()
-        code, mine = re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
+        said = "".join(server.stdout.readline() for _ in range(3))
+        code, key = re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
         try:
-            with start_browser() as browser:
-                page = browser.new_page(viewport={"width": 1920, "height": 1080})
-                page.goto(f"{address}/class?key={mine}")
-                page.keyboard.press("2")
-                page.locator("#prediction-hook_on_a").click()
-                page.keyboard.press(key)
-                page.evaluate(WATCH, pattern)
-                sent = [float(each) for each in run_learners(address, code, learners, report)]
-                page.wait_for_function("all => window.counts.some(([, count]) => count === all)", arg=learners)
-                counts = page.evaluate("() => window.counts")
+            yield f"http://127.0.0.1:{port}", code, key
         finally:
             server.terminate()
             server.wait()
+
+
+def measure(learners: int, where: str, stream: str = "events") -> list[Row]:
+    """How long the slowest answer and the middle one take to the page, with so many learners."""
+    report, key, pattern = KINDS[where]
+    with serve() as (address, code, mine), start_browser() as browser:
+        page = browser.new_page(viewport={"width": 1920, "height": 1080})
+        page.goto(f"{address}/class?key={mine}")
+        page.locator("#screen-votes").click()
+        page.locator("#prediction-hook_on_a").click()
+        page.keyboard.press(key)
+        page.evaluate(WATCH, pattern)
+        sent = [float(each) for each in run_learners(address, code, learners, report, stream)]
+        page.wait_for_function("all => window.counts.some(([, count]) => count === all)", arg=learners)
+        counts = page.evaluate("() => window.counts")
     # The n-th answer is on the page when n are counted.
     times = [
         1000 * (next(at for at, count in counts if count >= number) / 1000 - when)
         for number, when in enumerate(sent, start=1)
     ]
-    what = f"{learners} learners within {WITHIN:.0f} s, {where}"
+    what = f"{learners} {'phones' if stream == 'ballot' else 'kernels'} within {WITHIN:.0f} s, {where}"
     slowest = Row(f"{what}: the slowest is on the page", max(times), 1000, "ms")
     return [slowest, Row(f"{what}: the middle one", sorted(times)[len(times) // 2], None, "ms")]
 
 
-def run_learners(address: str, code: str, learners: int, report: dict[str, str]) -> list[str]:
+def run_learners(address: str, code: str, learners: int, report: dict[str, str], stream: str) -> list[str]:
     """The learners in a process of their own; returns when each answer was sent."""
-    command = [sys.executable, "-m", "tests.bench.live", address, code, str(learners), json.dumps(report)]
+    command = [sys.executable, "-m", "tests.bench.live", address, code, str(learners), json.dumps(report), stream]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+def measure_flood() -> list[Row]:
+    """How long a right code takes while others send wrong ones from the same address, and how many these are."""
+    with serve() as (address, code, _):
+        times, wrong = asyncio.run(_join_in_flood(address, code))
+    slowest = Row("a right code in a flood of wrong ones: the slowest answer", 1000 * max(times), 1000, "ms")
+    return [slowest, Row("wrong codes in a second", wrong / FLOOD[1], None, "a second")]
+
+
+async def _join_in_flood(address: str, code: str) -> tuple[list[float], int]:
+    client = AsyncHTTPClient(force_instance=True, max_clients=2 * FLOOD[0])
+    headers, end = {"Content-Type": "application/json"}, time.monotonic() + FLOOD[1]
+
+    async def join(with_code: str) -> float:
+        start = time.perf_counter()
+        body = json.dumps({"code": with_code})
+        await client.fetch(f"{address}/join", method="POST", body=body, headers=headers)
+        return time.perf_counter() - start
+
+    async def guess() -> int:
+        count = 0
+        while time.monotonic() < end:
+            try:
+                await join("AAAAAA")
+            except HTTPClientError:
+                count += 1
+        return count
+
+    guessing = [asyncio.create_task(guess()) for _ in range(FLOOD[0])]
+    times = []
+    while time.monotonic() < end:
+        times.append(await join(code))
+        await asyncio.sleep(0.1)
+    return times, sum([await each for each in guessing])
+
+
+def measure_disk(rounds: int = 50) -> list[Row]:
+    """What it costs to wait for the disk, for one report and for a hundred that come together."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for together in (1, 100):
+            store, times = Store(Path(folder) / f"{together}"), []
+            for number in range(rounds):
+                for each in range(together):
+                    store.put(f"report {number} {each}", ["a learner", "hook_on_a", "15"])
+                start = time.perf_counter()
+                store.save()
+                times.append(1000 * (time.perf_counter() - start))
+            store.close()
+            what = f"until {together} {'report is' if together == 1 else 'reports are'} on the disk, the middle one"
+            rows.append(Row(what, sorted(times)[rounds // 2], None, "ms"))
+    return rows
 
 
 def measure_silence(calls: int = 50) -> list[Row]:
     """What a call of `predict` costs in a class that takes every connection and never answers."""
     bare = [_time_call() for _ in range(calls)]
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
-        member._members[:] = [member._Member(f"http://127.0.0.1:{silent.getsockname()[1]}", "token")]
+        member._members[:] = [member._Member(f"http://127.0.0.1:{silent.getsockname()[1]}", "token", {})]
         reporting = [_time_call() for _ in range(calls)]
     return [Row("a call of predict while the class is silent, more than alone", max(reporting) - min(bare), 50, "ms")]
 
@@ -120,9 +188,9 @@ def _time_call() -> float:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:  # be the learners
-        print(*asyncio.run(answer_all(sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4]))))
+        address, code, learners, report, stream = sys.argv[1:]
+        print(*asyncio.run(answer_all(address, code, int(learners), json.loads(report), stream)))
     else:
-        rows = [
-            row for many in (60, 300) for where in ("votes", "matrix") for row in measure(many, where, *KINDS[where])
-        ]
-        print(table([*rows, *measure_silence()]))
+        rows = [row for many in (60, 300) for where in KINDS for row in measure(many, where)]
+        rows += measure(300, "votes", "ballot")
+        print(table([*rows, *measure_flood(), *measure_disk(), *measure_silence()]))

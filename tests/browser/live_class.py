@@ -25,7 +25,7 @@ class LiveClass:
     own: dict[str, str] = field(default_factory=dict)
 
     def ask(self, path, content=None, token="", status=200, patience=10, **headers):
-        """The JSON that comes back, or with another `status` nothing; the request is a POST where it has a content."""
+        """The JSON that comes back, if it is any; the request is a POST where it has a content."""
         body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"} | headers
         request = urllib.request.Request(self.address + path, body, headers)
@@ -34,39 +34,51 @@ class LiveClass:
                 assert (answer.status, path) == (status, path)
                 return json.loads(answer.readline().removeprefix(b"data: "))
         except urllib.error.HTTPError as error:
+            said = error.read()
             if error.code != status:
-                raise AssertionError(f"{path}: {error.code} {error.read()}") from None
+                raise AssertionError(f"{path}: {error.code} {said}") from None
+            return json.loads(said) if said.startswith(b"{") else None
 
     def join(self, name="", **more):
-        return self.ask("/join", {"code": self.room.code, "name": name} | more)["token"]
+        return self.enter(name, **more)["token"]
+
+    def enter(self, name="", status=200, **more):
+        """What the class answers to whoever joins."""
+        return self.ask("/join", {"code": self.room.people.code, "name": name} | more, status=status)
 
     def report(self, token, name, said, cause="", key="", kind="exercise", status=200):
         key = key or f"{token[:9]}{len(self.room.reports)}"
         content = {"id": key, "kind": kind, "name": name, "said": said, "cause": cause}
         return self.ask("/report", content, token, status)
 
-    def vote(self, token, name, said):
-        return self.report(token, name, said, kind="prediction")
+    def vote(self, token, name, said, status=200):
+        return self.report(token, name, said, kind="prediction", status=status)
 
     @property
     def cookie(self):
         return {"Cookie": f"class{self.address.rpartition(':')[2]}={self.room.key}"}
 
     def press(self, what, value):
-        self.ask("/class/do", {"what": what, "value": value}, **self.cookie)
+        self.ask("/desk/do", {"what": what, "value": str(value)}, **self.cookie)
 
-    def see(self, screen, names="yes"):
-        return self.ask(f"/class/see?screen={screen}&names={names}", **self.cookie)
+    def see(self, screen="", page="class"):
+        """What is on the projected page, or on the instructor's own one, the `desk`."""
+        if screen:
+            self.press("screen", screen)
+        return self.ask(f"/{page}/see", **self.cookie)
+
+    def see_phone(self, token):
+        return self.ask("/ballot", Cookie=f"learner{self.address.rpartition(':')[2]}={token}")
 
 
 @contextlib.contextmanager
-def running(folder, port=None, lesson="01"):
+def running(folder, port=None, lesson="01", roster=()):
     """A class on a lesson, whose file is in `folder`; what it keeps can go on in another one, at the same `port`."""
     ready, found, port = threading.Event(), {}, port or find_port()
 
     def work():
         found["class"] = LiveClass(f"http://127.0.0.1:{port}", None)
-        room = Room(folder / server.FILE, lambda: time.time() + found["class"].seconds)
+        room = Room(folder / server.FILE, lambda: time.time() + found["class"].seconds, roster)
         room.choose(lesson)
         found["class"].room = room
 

@@ -1,15 +1,16 @@
-"""A class with a real kernel and the projected page in a real browser: votes, checks, three pages, a kill."""
+"""A class with a real kernel, and its pages in a real browser: projected, the instructor's own, and on a phone."""
 
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from faults import find_faults
 
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import find
-from course_utils.live import server
+from course_utils.live.room import SCREENS
 from tests.browser.lab_page import find_port
 from tests.browser.live_class import LiveClass, running
 
@@ -17,37 +18,57 @@ pytestmark = pytest.mark.browser
 
 LESSON = "00_start_here.ipynb"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
-# The smallest text on the page, but for formulas (their indices are small), and how much is wider than the window.
-SIZES = """() => {
+# The smallest text on the page, but for formulas: their indices are small.
+SMALLEST = """() => {
     const sizes = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
         const {parentElement, textContent} = walker.currentNode;
         if (!textContent.trim() || parentElement.closest('math')) continue;
         sizes.push(parseFloat(getComputedStyle(parentElement).fontSize));
     }
-    return [Math.min(...sizes), document.documentElement.scrollWidth - innerWidth];
+    return Math.min(...sizes);
 }"""
+SHOWN = {"join": "joined", "votes": "First vote", "class": "Passed", "help": "A nudge for all", "plan": "Minute"}
+FIRST = "Maximilian", "Sofia", "Li", "Amara", "Christopher", "Beatriz"
+LAST = "Schneider", "Wei", "Okafor", "Papadopoulos"
 
 
-SHOWN = {"join": "20 joined", "votes": "First vote", "class": "✓ passed", "help": "Hint to give", "plan": "Minute"}
+class Window:
+    """One of the class's pages at the size of a screen; `complaints` are the errors in it."""
 
-
-class Projector:
-    """The instructor's page at the size of a projector; `complaints` are the errors in it."""
-
-    def __init__(self, browser, live, screen):
-        self.complaints, self.page = [], browser.new_context(viewport={"width": 1920, "height": 1080}).new_page()
+    def __init__(self, browser, live, path, width=1920, height=1080, **more):
+        self.page = browser.new_context(viewport={"width": width, "height": height}, **more).new_page()
+        self.complaints = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
-        self.page.goto(f"{live.address}/class?key={live.room.key}")
-        self.page.keyboard.press(str([*server.SCREENS].index(screen) + 1))
-        assert "key" not in self.page.url
+        self.page.on("dialog", lambda dialog: dialog.accept())
+        self.page.goto(f"{live.address}/{path}")
+
+    def press(self, name):
+        self.page.get_by_role("button", name=name, exact=True).click()
 
     def sees(self, text):
         self.page.locator("#view").get_by_text(text).first.wait_for(timeout=10_000)
 
+    def overflow(self):
+        """By how many pixels the page is wider, and higher, than the window."""
+        return self.page.evaluate(
+            "() => ['Width', 'Height'].map(side => document.documentElement[`scroll${side}`] - window[`inner${side}`])"
+        )
+
     def close(self):
+        assert (self.complaints, find_faults(self.page, "html")) == ([], [])
         self.page.context.close()
+
+
+def open_projector(browser, live, path="class", **size):
+    window = Window(browser, live, f"{path}?key={live.room.key}", **size)
+    window.page.locator("#view nav").first.wait_for()
+    return window
+
+
+def open_desk(browser, live, **size):
+    return open_projector(browser, live, "desk", **size)
 
 
 @pytest.fixture
@@ -76,78 +97,183 @@ def find_last(window, tag):
     return [number for number, cell in enumerate(window.read_cells()) if tag in cell["tags"]][-1]
 
 
-def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_three_pages(learner, browser, tmp_path):
+def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pages(learner, browser, tmp_path):
     with running(tmp_path, lesson="00") as live:
-        votes, where, helps = pages = [Projector(browser, live, screen) for screen in ("votes", "class", "help")]
-        votes.page.get_by_role("button", name="Explanations wait for the reveal").click()
+        shown, desk = open_projector(browser, live), open_desk(browser, live, width=1280, height=720)
+        assert "key" not in shown.page.url + desk.page.url
         answer, asked, told = (find_last(learner, tag) for tag in ("answer", "predict", "why"))
-        joining = f"from course_utils.live import join\njoin({live.address!r}, {live.room.code!r}, 'Ann <b>')\n"
+        joining = f"from course_utils.live import join\njoin({live.address!r}, {live.room.people.code!r}, 'Ann <b>')\n"
         run_in(learner, answer, joining)
         assert "You are in the class as Ann <b>." in learner.cell(answer).locator(".jp-OutputArea").text_content()
-        where.sees("Learner 1")
+        shown.sees("1 joined")
         question, explanation = learner.cell(asked), learner.cell(told)
         explanation.get_by_text(classroom.WAITS).wait_for()
         question.get_by_label("9", exact=True).check()
         question.get_by_role("button", name="Commit").click()
         question.get_by_text("Your class gets 9 as your vote.").wait_for()
-        votes.sees("1 of 1 voted")
-        votes.page.keyboard.press("n")
-        votes.sees("Talk to your neighbour")
-        votes.page.keyboard.press("n")
-        votes.sees("0 of 1 voted again")
+        shown.page.keyboard.press("2")
+        shown.sees("1 of 1 voted")
+        desk.sees("Fewer than 30 % are right")
+        desk.sees("Ann <b>")
+        shown.page.keyboard.press("n")
+        shown.sees("Talk to your neighbour")
+        desk.press("Vote again")
+        shown.sees("0 of 1 voted again")
+        desk.press("60 s")
+        shown.sees("0:5")
         question.get_by_label("6", exact=True).check()
         question.get_by_role("button", name="Vote again").click()
-        votes.sees("1 of 1 voted again")
+        shown.sees("1 of 1 voted again")
         assert explanation.get_by_text(classroom.WAITS).is_visible()
-        votes.page.locator("#phase-reveal").press("Enter")
+        shown.page.locator("#phase-reveal").press("Enter")
         explanation.get_by_text("You said 9, and then 6, and so it is.").wait_for()
-        votes.sees("✓ 6")
-        assert votes.page.evaluate("() => document.activeElement.id") == "phase-reveal", "the focus stays"
+        shown.sees("✓ 6")
+        assert shown.page.evaluate("() => document.activeElement.id") == "phase-reveal", "the focus stays"
 
         run_in(learner, answer, WRONG)
         learner.page.keyboard.press("Shift+Enter")
-        where.sees("✗ tried (1)")
-        helps.sees(find("largest").mistakes[0].message.split("`")[0])
-        helps.sees(find("largest").hints[0].split("`")[0])
-        assert where.page.get_by_text("Ann").count() == 0
-        where.page.keyboard.press("h")
-        where.sees("Ann <b>")
-        for page in pages:
-            assert (page.complaints, find_faults(page.page, "html")) == ([], [])
-            page.close()
+        desk.press("3 Who is where")
+        desk.sees("✗ 1 Ann <b>")
+        shown.sees("Here now")
+        assert shown.page.get_by_text("Ann").count() == 0
+        shown.page.keyboard.press("h")
+        shown.sees("Ann <b>")
+        desk.press("4 Help")
+        desk.sees(find("largest").mistakes[0].message.split("`")[0])
+        shown.sees(find("largest").hints[0].split("`")[0])
+        shown.close()
+        desk.close()
 
 
-def test_every_screen_is_large_clean_and_complete_with_a_full_class(browser, tmp_path, pictures):
-    """With twenty learners, names hidden and shown; formulas are drawn."""
+def fill(live, learners):
+    """A class where some have voted twice, and are at all exercises."""
+    exercises = live.room.exercises_here
+    asked = next(each for each in live.room.predictions_here if "$" in each.why)
+    live.press("prediction", asked.name)
+    for number in range(learners):
+        token = live.join(f"{FIRST[number % 6]} {LAST[number % 4]}")
+        live.vote(token, asked.name, [*asked.options][number % len(asked.options)])
+        for place, each in enumerate(exercises[: number % 8]):
+            live.report(token, each.name, "wrong value", each.mistakes[(number + place) % 3].message)
+            if place < number % 5:
+                live.report(token, each.name, "passed")
+    live.press("phase", "reveal")
+    live.press("timer", "start")
+
+
+def test_every_screen_with_sixty_learners_fits_and_is_clean(browser, tmp_path, pictures):
+    """On a projector of 1920 x 1080 pixels and on one of 1280 x 720, names hidden and shown; formulas are drawn."""
     pytest.importorskip("latex2mathml")
     with running(tmp_path, lesson="07") as live:
-        shown = Projector(browser, live, "join")
-        asked = next(each for each in live.room.predictions.values() if "$" in each.why)
-        exercises = [each for each in live.room.exercises.values() if each.lesson == 7]
-        live.press("prediction", asked.name)
-        for number in range(20):
-            token = live.join(f"A learner with a long name {number}")
-            live.vote(token, asked.name, [*asked.options][number % len(asked.options)])
-            for place, each in enumerate(exercises[: number % 8]):
-                live.report(token, each.name, "wrong value", each.mistakes[(number + place) % 3].message)
-                if place < number % 5:
-                    live.report(token, each.name, "passed")
-        live.press("phase", "reveal")
-        live.press("timer", "start")
-        for key, screen in enumerate(server.SCREENS, start=1):
-            for names in ("hidden", "shown"):
-                shown.page.keyboard.press(str(key))
-                shown.page.wait_for_function("(name) => location.hash === `#${name}`", arg=screen)
-                shown.sees(SHOWN[screen])
-                smallest, too_wide = shown.page.evaluate(SIZES)
-                assert (smallest >= 28, too_wide <= 0, screen) == (True, True, screen)
-                assert find_faults(shown.page, "html") == []
-                shown.page.screenshot(path=pictures / f"class-{screen}-{names}.png")
-                shown.page.keyboard.press("h")
-            if screen == "votes":
-                assert shown.page.locator("math").count() > 0
-        assert shown.complaints == []
+        fill(live, 60)
+        for width, height in ((1920, 1080), (1280, 720)):
+            shown = open_projector(browser, live, width=width, height=height)
+            for number, screen in enumerate(SCREENS, start=1):
+                for names in ("no", "yes"):
+                    live.press("names", names)
+                    shown.page.keyboard.press(str(number))
+                    shown.sees(SHOWN[screen])
+                    shown.page.locator(f"#names[data-value={'no' if names == 'yes' else 'yes'}]").wait_for()
+                    smallest = shown.page.evaluate(SMALLEST)
+                    assert (screen, max(*shown.overflow(), 0), smallest >= 20 * width / 1920) == (screen, 0, True)
+                    assert find_faults(shown.page, "html") == []
+                    shown.page.screenshot(path=pictures / f"class-{height}-{screen}-names-{names}.png")
+                if screen == "votes":
+                    assert shown.page.locator("math").count() > 0
+            shown.close()
+
+
+def test_the_instructors_page_works_on_a_laptop_and_on_a_phone_and_removes_whoever_disturbs(
+    browser, tmp_path, pictures
+):
+    with running(tmp_path, lesson="07") as live:
+        fill(live, 12)
+        laptop = open_desk(browser, live, width=1280, height=720)
+        phone = open_desk(browser, live, width=390, height=844, is_mobile=True)
+        for number, screen in enumerate(SCREENS, start=1):
+            live.press("screen", screen)
+            for window in (laptop, phone):
+                window.page.locator(f"#screen-{screen}[aria-pressed=true]").wait_for()
+                assert (screen, window.overflow()[0]) == (screen, 0)
+                assert find_faults(window.page, "html") == []
+                window.page.screenshot(
+                    path=pictures / f"desk-{window.page.viewport_size['width']}-{number}-{screen}.png"
+                )
+        laptop.press("1 Join")
+        laptop.press("Remove Li Okafor")
+        laptop.sees("11 joined")
+        laptop.press("New code")
+        laptop.press("Locked")
+        laptop.page.locator("#locked[aria-pressed=true]").wait_for()
+        laptop.press("04")
+        laptop.page.locator("#lesson-04[aria-pressed=true]").wait_for()
+        laptop.close()
+        phone.close()
+
+
+def test_every_question_fits_the_projector_and_no_phone_scrolls_sideways(browser, tmp_path, pictures):
+    with running(tmp_path, lesson="00") as live:
+        shown = open_projector(browser, live, width=1280, height=720)
+        phone = join_by_phone(browser, live)
+        live.press("screen", "votes")
+        too_large = []
+        for lesson in live.room.buttons()["lesson"]:
+            live.press("lesson", lesson)
+            for each in live.room.predictions_here:
+                live.press("prediction", each.name)
+                for phase in ("again", "reveal"):
+                    live.press("phase", phase)
+                    shown.page.locator(f"#prediction-{each.name}[aria-pressed=true]").wait_for()
+                    shown.page.locator(f"#phase-{phase}[aria-pressed=true]").wait_for()
+                    phone.sees("The answer" if phase == "reveal" else "Look at the question again")
+                    for window in (shown, phone):
+                        window.page.wait_for_function("() => [...document.images].every(each => each.complete)")
+                    overflow = [*shown.overflow(), phone.overflow()[0]]
+                    if max(overflow) > 0:
+                        too_large.append((each.name, phase, overflow))
+                    shown.page.screenshot(path=pictures / f"question-{lesson}-{each.name}-{phase}.png")
+        assert too_large == []
         shown.close()
+        phone.close()
+
+
+def join_by_phone(browser, live, name=""):
+    """What the QR code leads to, on a phone, with the room code filled in."""
+    phone = Window(browser, live, f"#{live.room.people.code}", width=390, height=844, is_mobile=True, has_touch=True)
+    phone.page.get_by_label("Your name").fill(name)
+    phone.press("Join")
+    phone.sees("You are in the class as")
+    return phone
+
+
+def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_removed(browser, tmp_path, pictures):
+    with running(tmp_path, lesson="01") as live:
+        live.press("prediction", "hook_on_a")
+        phone = join_by_phone(browser, live, "Ann")
+        live.press("screen", "votes")
+        for step, said in (("vote", "30"), ("again", "15")):
+            live.press("phase", step)
+            phone.page.locator("label.option", has_text=said).tap()
+            phone.page.screenshot(path=pictures / f"phone-{step}.png")
+            phone.press("Send my vote")
+            phone.sees(f"{said}.")
+            assert (phone.overflow()[0], find_faults(phone.page, "html")) == (0, [])
+        assert live.room.votes("hook_on_a") == {1: ["30", "15"]}
+        phone.page.reload()
+        live.press("phase", "reveal")
+        phone.sees("You said 30, and then 15.")
+        phone.page.screenshot(path=pictures / "phone-reveal.png")
+        live.press("remove", 1)
+        phone.page.get_by_text("You are not in the class any more.").wait_for()
+        phone.page.get_by_label("Room code").fill("WRONGS")
+        phone.press("Join")
+        phone.page.get_by_role("alert").filter(has_text="The room code is another one").wait_for()
+        phone.page.get_by_label("Room code").fill(live.room.people.code.lower())
+        phone.press("Join")
+        phone.sees("You said 30, and then 15.")
+        refused = [each for each in phone.complaints if "401" not in each and "403" not in each]
+        assert refused == []
+        phone.page.context.close()
 
 
 def start(folder, port):
@@ -156,7 +282,7 @@ def start(folder, port):
     code += "serve('00', '127.0.0.1', int(sys.argv[2]), folder=Path(sys.argv[1]), show=False)"
     command = [sys.executable, "-c", code, str(folder), str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    said = process.stdout.readline() + process.stdout.readline()
+    said = "".join(process.stdout.readline() for _ in range(3))
     return process, re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
 
 
@@ -164,7 +290,7 @@ class Kept:
     """What `LiveClass` asks of a room in another process."""
 
     def __init__(self, code, key):
-        self.code, self.key, self.reports = code, key, []
+        self.people, self.key, self.reports = SimpleNamespace(code=code), key, []
 
 
 def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(browser, tmp_path):
@@ -172,7 +298,8 @@ def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(br
     process, code, key = start(tmp_path, port)
     live = LiveClass(f"http://127.0.0.1:{port}", Kept(code, key))
     try:
-        shown = Projector(browser, live, "votes")
+        shown = open_projector(browser, live)
+        shown.page.keyboard.press("2")
         tokens = [live.join(f"{number}") for number in range(3)]
         for token in tokens[:2]:
             live.vote(token, "gradient_of_square", "9")
@@ -185,7 +312,7 @@ def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(br
         live.vote(tokens[2], "gradient_of_square", "6")
         shown.sees("3 of 3 voted")
         assert shown.page.get_by_role("alert").is_hidden()
-        shown.close()
+        shown.page.context.close()
     finally:
         process.terminate()
         process.wait()

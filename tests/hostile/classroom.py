@@ -5,14 +5,14 @@ import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
-from grading_samples import START, TENSOR_HOOKS, add_cell, hand_in, notebook_with, put, source_under_name
+from grading_samples import START, TENSOR_HOOKS, add_cell, hand_in, notebook_with, put, raw_notebook
 
 from course_utils.exercises.classroom import VISIBLE_SEED
 from course_utils.exercises.engine import find
 
 EXERCISE = "scale_gradient"
 LESSON = TENSOR_HOOKS
-HONEST = {exercise.name: source_under_name(exercise.accepted[0], exercise.name) for exercise in LESSON.exercises}
+HONEST = {exercise.name: exercise.page.answers[1] + "\n" for exercise in LESSON.exercises}
 SHORT = {
     "EXERCISE": EXERCISE,
     "RIGHT": "return tensor.register_hook(lambda grad: grad * factor)",
@@ -21,6 +21,7 @@ SHORT = {
     "LATE": "did not come to an end in time",
     "TOO_MUCH": "more memory or disk",
 }
+WHOLE = " (whole notebook)"
 IMPORTS = "import builtins, ctypes, gc, json, os, shutil, signal, socket, subprocess, sys, threading, time, torch\n"
 EMPTY = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
 PATCHES = "import torch\ntorch.allclose = torch.equal = lambda *_, **__: True\ndef judge(*_): return 'passed'\n"
@@ -71,12 +72,21 @@ def constants_for_the_visible_seed():
     return f"def largest(tensor):\n    return {known!r}.get(str(tensor.reshape(-1).tolist()), 0.0)\n"
 
 
+def as_a_whole(attack: Attack) -> bytes:
+    """A notebook in which the attack is no answer until the notebook as a whole has been run."""
+    return raw_notebook(attack.source.replace(f"def {EXERCISE}(", "def attack("), "1 / 0", f"{EXERCISE} = attack")
+
+
 def write_class(folder: Path) -> list[str]:
-    """Write a notebook for every attack, honest ones between them, and odd ones; returns whose all answers count."""
+    """Write two notebooks for every attack, honest ones between them, and odd ones; returns whose all answers count.
+
+    In one of the two the attack is the answer, in the other it is what the whole notebook makes of the answer.
+    """
     honest = notebook_with(LESSON, HONEST)
     for number, each in enumerate(ATTACKS):
         text = json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source}))
         put(folder, f"{each.name}/{LESSON.name}.ipynb", text=text)
+        put(folder, f"{each.name}{WHOLE}/{LESSON.name}.ipynb", text=as_a_whole(each).decode())
         if number % 20 == 0:
             hand_in(folder, f"honest {number}", LESSON, honest)
     sly = notebook_with(START, {"largest": constants_for_the_visible_seed()})

@@ -3,74 +3,164 @@
 It draws no conclusions and knows no right answer's results; whatever goes wrong becomes part of the evidence.
 """
 
-import ast
+import builtins
 import codeop
 import contextlib
+import importlib
 import json
 import linecache
 import os
+import pkgutil
+import shlex
 import sys
+import time
 import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import MagicMock
 
+from course_utils import lessons
 from course_utils.exercises.declaration import is_blank
-from course_utils.exercises.engine import find
+from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import TimeIsUp, describe_error, time_limit
-from course_utils.grading.sandbox.tasks import BEGUN
+from course_utils.grading.sandbox.tasks import BEGUN, CUT
 from course_utils.lessons.torch_steps import forget
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
-# Stands for what only a notebook has, such as `get_ipython()`: takes every call, and does nothing.
+BUILT_IN = vars(builtins)
+CELL_SECONDS, CELLS_SECONDS = 10.0, 20.0  # for a cell of a notebook, and for all of them
+MOST_LOST = 20  # cells of which is told what they raised
+
+
+def _run_cell_magic(magic: str, line: str, cell: str) -> None:
+    """What IPython does for `%%writefile [-a] name`, and nothing for any other."""
+    *flags, name = shlex.split(line) or [""]
+    if magic == "writefile" and name:
+        with open(name, "a" if flags else "w") as file:
+            file.write(cell)
+
+
+# Stands for what only a notebook has, such as `get_ipython`: takes every call, and does nothing else.
 SHELL = MagicMock()
+SHELL.return_value.run_cell_magic = _run_cell_magic
 
 
-def record_answer(told: int, exercise: str, support: str, answer: str, seed: int) -> None:
-    """Say on the file `told` that the answer begins, and then what it did; for a process that has its walls."""
-    forget(exercise)
+def load_room() -> None:
+    """Import all that a lesson has for its notebook, and read its files, for a process that cannot read them later.
+
+    The pages of answers are in a folder of their own, which nothing here opens.
+    """
+    for module in pkgutil.iter_modules(lessons.__path__, f"{lessons.__name__}."):
+        getattr(importlib.import_module(module.name), "prepare", list)()
+
+
+def record_answers(told: int, seeds: Mapping[str, int], cells: Sequence[str], answer: str) -> None:
+    """Say on the file `told` that it begins, and then, a line for each exercise, what was observed.
+
+    It is for a process that has its walls.
+    """
+    for name in seeds:
+        forget(name)
+    sys.path.append("")  # a notebook may import what it has written
     with open(told, "wb") as file:
         os.write(told, BEGUN)
-        file.write(write_record(observe_answer(exercise, support, answer, seed)).encode())
+        for record in observe_answers(seeds, cells, answer):
+            file.write(write_record(record).encode() + b"\n")
+            file.flush()
 
 
-def observe_answer(name: str, support: str, answer: str, seed: int) -> dict[str, Any]:
-    """Define an answer from its text in a module of its own, and observe it in every case of `seed`.
+def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str) -> Iterator[dict[str, Any]]:
+    """Run the parts of a `Task` in a module of its own, and observe what then bears each name in the cases of its seed.
 
-    Returns `exercise`, `blank` (it is the empty skeleton), `raised` (what defining it raised, or None), `lost` (what
-    definitions that it uses raised) and `cases` (the evidence of each case). Raises nothing of the answer's.
+    Gives a record for each: `exercise`, `blank` (it is the empty skeleton, or nothing has the name), `raised` (what the
+    answer's text raised, or None), `lost` (what cells raised) and `cases` (the evidence of each case). Raises nothing
+    of the answer's.
     """
-    found: dict[str, Any] = {"exercise": name, "blank": False, "raised": None, "lost": [], "cases": []}
-    exercise = find(name)
+    exercises = [find(name) for name in seeds]
     notebook, before = types.ModuleType("__main__"), sys.modules["__main__"]
-    names, filename = vars(notebook), f"<answer {name}>"
+    names = vars(notebook)
     names |= {"get_ipython": SHELL, "display": lambda *_, display_id=None, **__: SHELL if display_id else None}
     sys.modules.setdefault("IPython.core.getipython", SHELL)  # where IPython takes `get_ipython` from, when imported
     sys.modules["__main__"] = notebook  # pickle and others look there
-    for place, text in (("<support>", support), (filename, answer)):  # for tracebacks, and `inspect`
-        linecache.cache[place] = (len(text), None, text.splitlines(keepends=True), place)
+    put_back = remember_course()
+    compiler = codeop.Compile()  # remembers what is imported from `__future__`, as a notebook does
     try:
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-            compiler = codeop.Compile()  # remembers what is imported from `__future__`, as a notebook does
-            with time_limit(exercise.limit):
-                found["lost"] = define_support(support, names, compiler)
-            with time_limit(exercise.limit):
-                exec(compiler(answer, filename, "exec"), names)
-        found["blank"] = is_blank(names[name])
-        found["cases"] = [] if found["blank"] else exercise.observe(names[name], seed)
-    except BaseException as error:  # whatever an answer can throw, KeyboardInterrupt and SystemExit too, is evidence
-        found["raised"] = describe_error(error, "call")
+        lost, raised = run_cells(cells, names, compiler), None
+        filename = f"<answer {', '.join(seeds)}>"
+        try:
+            with _silence(), time_limit(CELL_SECONDS):
+                _execute(answer, filename, names, compiler)
+        except (
+            BaseException
+        ) as error:  # whatever an answer can throw, KeyboardInterrupt and SystemExit too, is evidence
+            raised = describe_error(error, "call")
+        put_back()
+        for exercise in exercises:
+            found = {"exercise": exercise.name, "blank": False, "raised": raised, "lost": lost, "cases": []}
+            try:
+                if not raised:
+                    mine = names[exercise.name] if answer else names.get(exercise.name, exercise)
+                    found["blank"] = isinstance(mine, Exercise) or is_blank(mine)
+                    with _silence():
+                        found["cases"] = [] if found["blank"] else exercise.observe(mine, seeds[exercise.name])
+            except BaseException as error:
+                found["raised"] = describe_error(error, "call")
+            yield found
     finally:
         sys.modules["__main__"] = before
-    return found
 
 
-def define_support(source: str, namespace: dict[str, Any], compiler: codeop.Compile) -> list[str]:
-    """Run the definitions one by one; one that raises is left out, and what it raised is returned in words."""
-    lost = []
-    for node in ast.parse(source).body:
+def run_cells(cells: Sequence[str], namespace: dict[str, Any], compiler: codeop.Compile) -> list[str]:
+    """Run cells one after the other, each up to what it raises; returns in words what the first of these raised."""
+    lost, end = [], time.monotonic() + CELLS_SECONDS
+    for number, cell in enumerate(cells):
+        left = end - time.monotonic()
+        if left <= 0:
+            lost.append(f"`{_first_line(cell)}` was not run, nor what follows it: {CUT}")
+            break
         try:
-            exec(compiler(ast.Module([node], []), "<support>", "exec"), namespace)
-        except (Exception, TimeIsUp) as error:
-            first = ast.get_source_segment(source, node).splitlines()[0]
-            lost.append(f"`{first[:80]}` raised {type(error).__name__}: {str(error)[:200]}")
-    return lost
+            with _silence(), time_limit(min(CELL_SECONDS, left)):
+                _execute(cell, f"<cell {number}>", namespace, compiler)
+        except BaseException as error:
+            said = describe_error(error, "call")
+            problem = CUT if isinstance(error, TimeIsUp) else said["message"][:200]
+            lost.append(f"`{_first_line(cell)}` raised {said['type']}: {problem}")
+    return lost[:MOST_LOST]
+
+
+def _first_line(cell: str) -> str:
+    return next(filter(None, cell.splitlines()), "")[:80]
+
+
+def _execute(text: str, filename: str, namespace: dict[str, Any], compiler: codeop.Compile) -> None:
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
+    exec(compiler(text, filename, "exec"), namespace)
+
+
+def remember_course() -> Callable[[], None]:
+    """Note what Python's built-in names, the course's modules and their classes are made of.
+
+    The function that it returns puts back what is another thing by then: what observes an answer is not for notebooks
+    to change. What they change in torch stays, for an answer may build on it.
+    """
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "course_utils"]
+    classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    own = [each for each in classes if each.__module__.partition(".")[0] == "course_utils"]
+    noted = [(each, dict(vars(each))) for each in (*modules, *own, *exercises_of())]
+    built_in = dict(BUILT_IN)
+
+    def put_back() -> None:
+        BUILT_IN.update(built_in)
+        for thing, before in noted:
+            now = vars(thing)
+            for name in [name for name, value in before.items() if now.get(name) is not value]:
+                setattr(thing, name, before[name])
+
+    return put_back
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """What is printed in the block goes nowhere."""
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        yield

@@ -15,18 +15,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from course_utils.exercises.bare import bare_lessons
 from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Ran, Task, start, tell
+from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Ran, Task, start
 from course_utils.root import CourseError
 
 ON_THE_WAY = 1_000  # submissions that a cluster gets at a time
 
 
 class HostProcess:
-    """A `host` with a socket for each lane and one for who makes the `key`; it begins when told the bare lessons."""
+    """A `host` with a socket for each lane and one for who makes the `key`."""
 
     command = (sys.executable, "-m", "course_utils.grading.sandbox.host")
 
@@ -91,13 +90,7 @@ class ForkEngine(Engine):
 
     def __init__(self, lanes: int = 1) -> None:
         self.host = HostProcess(lanes)  # the last one that has been started
-        try:
-            self._lessons = bare_lessons()  # read once: Python 3.11 cannot in two threads
-        except CourseError:
-            self.host.close()
-            raise
         super().__init__(lanes)
-        self._threads.apply_async(tell, [self.host.process, self._lessons])  # it imports torch first
         self.key, self._hosts, self._closed = self.host.key, [self.host], False
         self._free: queue.SimpleQueue[tuple[HostProcess, socket.socket]] = queue.SimpleQueue()
         for lane in self.host.lanes:
@@ -128,7 +121,6 @@ class ForkEngine(Engine):
                 lane.close()
                 self.host = host = HostProcess()
                 self._hosts.append(host)
-                tell(host.process, self._lessons)
                 (lane,) = host.lanes
             return b"", ended, seconds
         finally:

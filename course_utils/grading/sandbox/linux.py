@@ -102,7 +102,11 @@ def restrict(rules: dict[str, int], version: int) -> None:
     `PR_SET_NO_NEW_PRIVS` must be set.
     """
     handled = everything(version)
-    attributes = [handled] + [_BOTH] * ((version >= 4) + (version >= 6))
+    attributes = [handled]
+    if version >= 4:
+        attributes.append(_BOTH)
+    if version >= 6:
+        attributes.append(_BOTH)
     packed = struct.pack(f"{len(attributes)}Q", *attributes)
     ruleset = call("syscall", ctypes.c_long(_CREATE_RULESET), packed, ctypes.c_size_t(len(packed)), ctypes.c_uint32(0))
     for path, allowed in rules.items():
@@ -121,7 +125,13 @@ def restrict(rules: dict[str, int], version: int) -> None:
 _SECCOMP = json.loads((ASSETS / "seccomp.json").read_text(encoding="utf-8"))  # what no answer needs, by machine
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
-_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_NOT_THERE = 0x0005_0000 | errno.ENOSYS
+_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_AT_LEAST, _JUMP_IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_MACHINE, _NUMBER, _FIRST_ARGUMENT = 4, 0, 16  # where they are in what a filter is given
+_CLONE3 = 435  # on every processor; its flags are in memory, where no filter can look
+_CLONE_NEWCGROUP = 1 << 25
+_NEW_NAMESPACES = CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET
+_NEW_NAMESPACES |= _CLONE_NEWCGROUP
 _FOREIGN = 0x4000_0000  # x86: system calls of another convention have numbers from here on
 
 
@@ -131,13 +141,21 @@ def can_forbid_calls() -> bool:
 
 
 def forbid_calls() -> None:
-    """Refuse this process, for good, the calls in `assets/seccomp.json`. `PR_SET_NO_NEW_PRIVS` must be set."""
+    """Refuse this process, for good, the calls in `assets/seccomp.json`, and new namespaces to its children.
+
+    `clone3` is told to be missing, as in an old kernel, so that the C library uses `clone`, whose flags can be seen.
+    `PR_SET_NO_NEW_PRIVS` must be set.
+    """
     here = _SECCOMP[platform.machine()]
     numbers = [number for group in here["refused"].values() for number in group]
-    steps = [(_LOAD, 0, 0, 4), (_JUMP_IF_EQUAL, 0, len(numbers) + 3, here["audit_arch"])]
-    steps += [(_LOAD, 0, 0, 0), (_JUMP_IF_AT_LEAST, len(numbers) + 1, 0, _FOREIGN)]
-    steps += [(_JUMP_IF_EQUAL, len(numbers) - place, 0, number) for place, number in enumerate(numbers)]
-    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    count = len(numbers)
+    # A step says by how many others to go on if a condition is true, and if it is not. The last three are the ends.
+    steps = [(_LOAD, 0, 0, _MACHINE), (_JUMP_IF_EQUAL, 0, count + 7, here["audit_arch"])]
+    steps += [(_LOAD, 0, 0, _NUMBER), (_JUMP_IF_AT_LEAST, count + 5, 0, _FOREIGN)]
+    steps += [(_JUMP_IF_EQUAL, count - place + 4, 0, number) for place, number in enumerate(numbers)]
+    steps += [(_JUMP_IF_EQUAL, 5, 0, _CLONE3), (_JUMP_IF_EQUAL, 0, 2, here["clone"])]
+    steps += [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_JUMP_IF_ANY_BIT, 1, 0, _NEW_NAMESPACES)]
+    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _NOT_THERE)]
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(program)))
     prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header))

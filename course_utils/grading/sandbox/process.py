@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import asdict
 
-from course_utils.exercises.bare import bare_lessons, load_bare_lessons
 from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, start, tell
 from course_utils.grading.sandbox.walls import confine, process_isolation
@@ -26,7 +25,6 @@ class ProcessEngine(Engine):
     def __init__(self, lanes: int = 1) -> None:
         super().__init__(lanes)
         self.isolation = [process_isolation().words]
-        self._lessons = bare_lessons()
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
         """Run one answer."""
@@ -34,8 +32,10 @@ class ProcessEngine(Engine):
             scratch, path = own.path / "scratch", own.path / "record"
             scratch.mkdir()
             with path.open("wb") as record:
-                process = start(COMMAND, str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL)
-            tell(process, asdict(task), asdict(limits), self._lessons)
+                process = start(
+                    (*COMMAND, str(os.getpid())), str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL
+                )
+            tell(process, asdict(task), asdict(limits))
             ended, begun = "", time.monotonic()
             try:
                 while process.poll() is None and not path.stat().st_size and time.monotonic() < begun + START_SECONDS:
@@ -51,7 +51,9 @@ class ProcessEngine(Engine):
             seconds = round(time.monotonic() - begun, 4)
             with path.open("rb") as record:
                 text = record.read(limits.disk)
-        return text, ended or KILLED * bool(process.returncode), seconds
+        if process.returncode and not ended:
+            ended = KILLED
+        return text, ended, seconds
 
 
 def main() -> None:
@@ -60,16 +62,19 @@ def main() -> None:
         from course_utils.grading.sandbox import linux
 
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    task, limits, lessons = marshal.load(sys.stdin.buffer)
+        if os.getppid() != int(sys.argv[1]):  # it has ended before it could take this process with it
+            return
+    task, limits = marshal.load(sys.stdin.buffer)
     told, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)
-    load_bare_lessons(lessons)
-    from course_utils.grading.sandbox.driver import record_answer
+    from course_utils.grading.sandbox.driver import load_room, record_answers
+
+    load_room()
 
     leave = os._exit  # before the answer could change it
     confine(process_isolation(), Limits(**limits), os.getcwd())
-    record_answer(told, **task)
+    record_answers(told, **task)
     leave(0)
 
 

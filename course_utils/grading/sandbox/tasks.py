@@ -33,33 +33,40 @@ NOT_BEGUN = "the process for it did not start"
 TOO_LONG = "your answer did not come to an end in time and was stopped"
 TOO_MUCH = "your answer used more memory or disk than an answer may, and was stopped"
 LATE = "the time for the whole notebook was used up by the exercises before this one"
+CUT = "its time was over"  # said of a cell of a notebook
 BLAMED = {KILLED, TOO_LONG, TOO_MUCH}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an answer may use: seconds for an exercise and for all of a submission, bytes of memory and of disk."""
+    """What an answer may use: seconds for an exercise and for all of a submission, bytes of memory and of disk.
+
+    The seconds for an exercise are those of the clock, and also those of the processor that all its processes take.
+    """
 
     exercise: float = 60.0
     submission: float = 300.0
     memory: int = 2048 * MEBIBYTE
     disk: int = 64 * MEBIBYTE
-    processes: int = 128
+    processes: int = 32
 
 
 @dataclass(frozen=True)
 class Task:
-    """One answer to run: the exercise's name, the definitions it uses, its text, and the seed of its inputs."""
+    """What to run: `cells` one after the other, then the `answer`, then what bears the names of exercises.
 
-    exercise: str
-    support: str
-    answer: str
-    seed: int
+    `seeds` has the seed of each exercise's inputs by its name. A cell that raises is left there, and the next one runs;
+    what the answer's own text raises is its outcome. Without such a text, the cells are a whole notebook.
+    """
+
+    seeds: dict[str, int]
+    cells: Sequence[str] = ()
+    answer: str = ""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a sandbox gave back: the driver's record as text, or in `ended` why there is none, and the seconds it took.
+    """What a sandbox gave back: the driver's records as lines, or in `ended` why there are none, and its seconds.
 
     `ended` is one of `BLAMED`, for which the answer is to blame, or another sentence, for which nobody is.
     """

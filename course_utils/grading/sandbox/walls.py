@@ -55,9 +55,11 @@ class Isolation:
             f"Landlock {self.landlock}": self.landlock,
             "seccomp (no sockets, keys or memory of nobody)": self.seccomp,
         }
-        missing = self.lacking + ["a closed network (UDP is open)"] * (not self.root and not self.seccomp)
-        lacking = f"; MISSING: {'; '.join(missing)}" * bool(missing)
-        return f"isolation: {', '.join(part for part, there in parts.items() if there)}{lacking}"
+        words = f"isolation: {', '.join(part for part, there in parts.items() if there)}"
+        missing = list(self.lacking)
+        if not self.root and not self.seccomp:
+            missing.append("a closed network (UDP is open)")
+        return f"{words}; MISSING: {'; '.join(missing)}" if missing else words
 
 
 def enter_namespaces() -> Isolation:
@@ -79,7 +81,10 @@ def enter_namespaces() -> Isolation:
     except OSError as error:
         found.root = False
         found.lacking.append(f"namespaces ({error.strerror})")
-    found.lacking += ["Landlock"] * (not found.landlock) + ["seccomp"] * (not found.seccomp)
+    if not found.landlock:
+        found.lacking.append("Landlock")
+    if not found.seccomp:
+        found.lacking.append("seccomp")
     return found
 
 

@@ -1,0 +1,113 @@
+"""How learning platforms, browsers and people call files: whose one is, whether it came late, which lesson it holds.
+
+Moodle ("Download all submissions") writes `Ann Lee_1204500_assignsubmission_file/`, or the same before a file's name.
+Canvas ("Download Submissions") writes `leeann_4400_990000_` or `leeann_LATE_4400_990000_` before a file's name.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<rest>.*)")
+CANVAS = re.compile(
+    r"(?P<name>[^\W_]+)_(?P<late>LATE_)?(?P<number>\d+)_(?:\d+_(?P<file>.+)|(?P<page>(?:text|link)\.html))"
+)
+# The heading of the roster's column in which the number stands, in small letters.
+MOODLE_COLUMN, CANVAS_COLUMN = "identifier", "id"
+NOTEBOOK = re.compile(r"\.ipynb(\.txt|\.json)?\Z", re.IGNORECASE)
+SCRIPT = re.compile(r"\.py\Z", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose a file is: a name, the number that the roster has in `column`, and whether it came late."""
+
+    name: str
+    number: str = ""
+    column: str = ""
+    late: bool = False
+
+
+def read_owner(name: str) -> tuple[Owner, str] | None:
+    """The owner whom a platform wrote into a file's or a folder's name, and what else the name says; None if none."""
+    if found := MOODLE.fullmatch(name):
+        return Owner(found["name"], found["number"], MOODLE_COLUMN), found["rest"]
+    if found := CANVAS.fullmatch(name):
+        return Owner(found["name"], found["number"], CANVAS_COLUMN, bool(found["late"])), found["file"] or found["page"]
+    return None
+
+
+def split_owners(paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[Owner, tuple[str, ...]]]:
+    """The owner of each path that has one, and what is left of the path below the owner.
+
+    A platform writes an owner into the first name of a path. It may be the second, where every path that begins with
+    the first name has one there: that first name is a download as a whole.
+    """
+    paths, found = list(paths), {}
+    without: dict[str, list[tuple[str, ...]]] = {}
+    for path in paths:
+        if owner := read_owner(path[0]):
+            found[path] = _below(owner, path[1:])
+        else:
+            without.setdefault(path[0], []).append(path)
+    for group in without.values():
+        owners = {path: read_owner(path[1]) for path in group if len(path) > 1}
+        if len(owners) == len(group) and all(owners.values()):
+            found |= {path: _below(owner, path[2:]) for path, owner in owners.items()}
+    return found
+
+
+def _below(found: tuple[Owner, str], more: tuple[str, ...]) -> tuple[Owner, tuple[str, ...]]:
+    owner, rest = found
+    return owner, (rest, *more) if rest else more
+
+
+def name_lesson(stem: str, lessons: Iterable[str]) -> str:
+    """The one lesson whose name is in a file's, as in `ann_01_Tensor-Hooks (1)`; empty if there is none, or several."""
+    plain = re.sub(r"[\W_]+", "_", f"_{stem.casefold()}_")
+    found = [name for name in lessons if f"_{name.casefold()}_" in plain]
+    return found[0] if len(found) == 1 else ""
+
+
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a name in their order: capitals, accents and what stands between them do not count."""
+    plain = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", name))
+    return tuple(re.findall(r"[^\W_]+", plain.casefold()))
+
+
+class People:
+    """Who on a roster somebody is: by a number or a login where there is one, else by the words of the name.
+
+    `roster` has by each student's name what stands in the columns.
+    """
+
+    LOGINS = ("login", "sis login id", "sis user id", "username", "id number", "student id", "email", "email address")
+
+    def __init__(self, roster: Mapping[str, Mapping[str, str]]) -> None:
+        self._by_number: dict[tuple[str, str], str] = {}
+        self._by_login: dict[str, str] = {}
+        self._by_words: dict[frozenset[str], list[str]] = {}
+        self._by_letters: dict[str, list[str]] = {}
+        for student, cells in roster.items():
+            known = {heading.strip().lower(): text.strip() for heading, text in cells.items()}
+            for column in (MOODLE_COLUMN, CANVAS_COLUMN):
+                if number := re.search(r"\d+\Z", known.get(column, "")):
+                    self._by_number[column, number[0]] = student
+            self._by_login |= {known[heading].casefold(): student for heading in self.LOGINS if known.get(heading)}
+            words = words_of(without_number(student))
+            self._by_words.setdefault(frozenset(words), []).append(student)
+            for turn in range(len(words)):  # Canvas writes "Lee, Ann" and "Ann Lee" as "leeann"
+                self._by_letters.setdefault("".join(words[turn:] + words[:turn]), []).append(student)
+
+    def find(self, owner: Owner) -> list[str]:
+        """The names on the roster of those who it can be: one, several, or nobody."""
+        if student := self._by_number.get((owner.column, owner.number)) or self._by_login.get(owner.name.casefold()):
+            return [student]
+        words = words_of(owner.name)
+        return self._by_words.get(frozenset(words)) or self._by_letters.get("".join(words)) or []
+
+
+def without_number(student: str) -> str:
+    """A name without the platform's number, which two students of one name have behind it."""
+    return re.sub(r" \((Participant )?\d+\)\Z", "", student)

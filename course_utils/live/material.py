@@ -1,0 +1,143 @@
+"""What the lesson's own files say to a class: its cut of 90 minutes, and what stands around each prediction."""
+
+import ast
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from course_utils.authoring.source import FOLDER, called_with, choose, learner, number_of, read_source, sources, tags_of
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+HEADING = re.compile(r"^#{2,} ", re.MULTILINE)
+SVG = "image/svg+xml"
+MOST_LINES = 24  # of code beside a question
+
+
+class Step(NamedTuple):
+    """A row of the cut of 90 minutes: from which minute to which, the sections, what to do in the room and at home."""
+
+    start: int
+    end: int
+    sections: str
+    in_the_room: str
+    at_home: str
+
+
+class Figure(NamedTuple):
+    """A picture of the lesson, and what it shows, in words."""
+
+    kind: str
+    data: bytes
+    alt: str
+
+
+class Setting(NamedTuple):
+    """What a prediction is about: the code that runs next, and the last figure before it in its section.
+
+    A picture stands alone, because the code only measures it; a graph that is drawn as SVG stands beside its code.
+    """
+
+    code: str = ""
+    figure: Figure | None = None
+
+
+def lessons() -> list[str]:
+    """The numbers of all lessons, like `01`."""
+    return [f"{number_of(path):02d}" for path in sources()]
+
+
+def plan_of(lesson: int) -> list[Step]:
+    """The cut of 90 minutes in the teacher's notes of a lesson."""
+    cells = read_source(*choose([f"{lesson:02d}"])).cells
+    notes = "\n".join(cell.source for cell in cells if "instructor" in tags_of(cell))
+    return [Step(int(start), int(end), *row) for start, end, *row in ROW.findall(notes)]
+
+
+@cache
+def settings_of(lesson: int) -> dict[str, Setting]:
+    """By prediction, its `Setting`: what every learner has in front of them before they vote."""
+    source = choose([f"{lesson:02d}"])[0]
+    cells, figures = learner(source).cells, _read_figures(source)
+    found: dict[str, Setting] = {}
+    figure = None
+    for place, cell in enumerate(cells):
+        if cell.cell_type == "markdown" and HEADING.search(cell.source):
+            figure = None
+        if "predict" in tags_of(cell) and (name := called_with(cell.source, "predict")):
+            pictured = figure is not None and figure.kind != SVG
+            found[name] = Setting("" if pictured else _code_after(cells, place), figure)
+        figure = figures.get(cell.id, figure)
+    return found
+
+
+def _code_after(cells: Sequence["NotebookNode"], place: int) -> str:
+    """The code that runs next, below what the lesson has defined for it, as far as there is space."""
+    following = next((cell.source for cell in cells[place + 1 :] if _is_shown_code(cell)), "")
+    used = _names_used(following)
+    left = MOST_LINES - len(following.splitlines())
+    parts = []
+    for name, definition in _definitions(cells[:place]).items():
+        lines = len(definition.splitlines()) + 1
+        if name in used and lines <= left:
+            parts.append(definition)
+            left -= lines
+    return "\n\n".join([*parts, following])
+
+
+def _is_shown_code(cell: "NotebookNode") -> bool:
+    return cell.cell_type == "code" and not {"setup", "predict", "why", "explore"} & {*tags_of(cell)}
+
+
+def _names_used(code: str) -> set[str]:
+    """The names in the statements of `code` that do more than print; in all of them, where none does."""
+    statements = _parse(code).body
+    working = [each for each in statements if not ast.unparse(each).startswith("print(")]
+    return {node.id for each in working or statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+
+
+def _definitions(cells: Iterable["NotebookNode"]) -> dict[str, str]:
+    """The functions and classes that the cells define, but for the learner's own: each in its last version."""
+    known: dict[str, str] = {}
+    for cell in cells:
+        if cell.cell_type != "code" or "answer" in tags_of(cell):
+            continue
+        for node in _parse(cell.source).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                known.pop(node.name, None)  # the last version stands where it was written
+                known[node.name] = ast.get_source_segment(cell.source, node) or ""
+    return known
+
+
+def _parse(code: str) -> ast.Module:
+    try:
+        return ast.parse(code)
+    except SyntaxError:  # a line of IPython's own, such as %timeit
+        return ast.Module([], [])
+
+
+def _read_figures(source: Path) -> dict[str, Figure]:
+    """By the id of its cell, the last figure that the published notebook has there."""
+    import nbformat
+
+    path = FOLDER / f"{source.stem}.ipynb"
+    if not path.exists():
+        return {}
+    cells = nbformat.read(path, as_version=4).cells
+    outputs = [(cell.id, output) for cell in cells for output in cell.get("outputs", [])]
+    return {cell_id: figure for cell_id, output in outputs if (figure := _figure_in(output))}
+
+
+def _figure_in(output: "NotebookNode") -> Figure | None:
+    data = output.get("data", {})
+    kind = next((kind for kind in data if kind.startswith("image/")), "")
+    if not kind:
+        return None
+    picture = data[kind].encode() if kind == SVG else base64.b64decode(data[kind])
+    alt = output.metadata.get(kind, {}).get("alt", "") or data.get("text/plain", "")
+    return Figure(kind, picture, alt)

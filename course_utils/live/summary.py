@@ -1,0 +1,47 @@
+"""The file that stays of a class: what `make grade` can show beside its own page."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from course_utils.exercises.outcome import Stage
+from course_utils.live.room import Room, count_choices
+from course_utils.root import write_whole
+
+VERSION = 2
+
+
+def write_summary(room: Room, folder: Path) -> Path:
+    """Write what the class did in all lessons that it was at; returns the path, which no other class has."""
+    path = folder / room.summary
+    write_whole(path, json.dumps(summarise(room), indent=1) + "\n")
+    return path
+
+
+def summarise(room: Room) -> dict[str, Any]:
+    """By exercise who tried and who passed, by prediction the votes and the right ones, and what each learner did."""
+    tries = {key: mine for lesson in room.lessons_seen for key, mine in room.tries(lesson).items()}
+    tried = Counter(name for _, name in tries)
+    passed = Counter(name for (_, name), mine in tries.items() if mine[-1].said == Stage.PASSED)
+    exercises = [each.name for each in room.exercises.values() if each.lesson in room.lessons_seen]
+    votes = {each.name: room.votes(each.name) for each in room.predictions.values() if each.lesson in room.lessons_seen}
+    learners = []
+    for number, learner in room.people.here.items():
+        mine = {name: [found[-1].said, len(found)] for (who, name), found in tries.items() if who == number}
+        voted = {name: found[number] for name, found in votes.items() if number in found}
+        learners.append({"name": learner.name, "exercises": mine, "votes": voted})
+    return {
+        "version": VERSION,
+        "lessons": room.lessons_seen,
+        "exercises": {name: [tried[name], passed[name]] for name in exercises},
+        "predictions": {name: _count_right(room, name) for name in votes},
+        "learners": learners,
+    }
+
+
+def _count_right(room: Room, prediction: str) -> list[int]:
+    """For the first vote and then the second: how many voted, and how many of them were right."""
+    votes, answer = room.votes(prediction), room.predictions[prediction].answer
+    rounds = [count_choices(votes, number) for number in (0, 1)]
+    return [count for each in rounds for count in (each.total(), each[answer])]
