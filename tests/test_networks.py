@@ -230,11 +230,6 @@ def test_a_photograph_and_a_collage_keep_their_pixels_and_the_colours_are_those_
     assert network.transform(torch.rand(3, 300, 600)).shape == (3, 224, 448)
 
 
-def test_an_unknown_photograph_is_refused_with_the_nearest_name():
-    with pytest.raises(CourseError, match=r"Photographs: there is no 'chelse'; did you mean 'chelsea'.*: 'chelsea', "):
-        real.photograph("chelse")
-
-
 TINY = Recipe(pairs=24, alone=8, empty=1, epochs=2, batch_size=8)
 
 

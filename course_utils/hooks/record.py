@@ -111,8 +111,10 @@ def check_model(model: nn.Module, gradients: bool = False) -> tuple[list[nn.Modu
     if not isinstance(model, nn.Module):
         fix = "; give the module that was exported" if hasattr(model, "graph_signature") else ""
         raise CourseError(f"a model is an nn.Module, got {type(model).__name__}{fix}")
-    modules = list(model.modules())
-    tables = [table for module in modules for table in (module._parameters, module._buffers)]
+    modules, tables = [model], []
+    for module in modules:  # the list grows on the way; `model.modules()` takes twice as long
+        modules += [child for child in module._modules.values() if child is not None]
+        tables += module._parameters, module._buffers
     tensors = [tensor for table in tables for tensor in table.values() if tensor is not None]
     for kind in {*map(type, modules)}:
         if issubclass(kind, torch.jit.ScriptModule):
