@@ -7,6 +7,7 @@ import hashlib
 import html
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from course_utils.root import ASSETS
@@ -48,10 +49,29 @@ class Told:
         return card.format(self.edge, self.symbol, code_spans(self.headline), lines)
 
 
+@dataclass(frozen=True, repr=False)
+class Note(Told):
+    """A piece of text for the learner: a headline and lines, as plain text and as HTML; `code` is shown as it is."""
+
+    headline: str
+    lines: tuple[str, ...] = ()
+    symbol: str = "○"
+    code: str = ""
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *self.code.splitlines()])
+
+    def _repr_html_(self) -> str:
+        code = f"<pre><code>{html.escape(self.code)}</code></pre>" if self.code else ""
+        return super()._repr_html_() + code
+
+
 def code_spans(text: str) -> str:
     """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
-    text = html.escape(text, quote=False).replace("\n", "<br>")  # with an odd backquote, all stay as they are
-    return text if text.count("`") % 2 else re.sub("`([^`]*)`", r"<code>\1</code>", text)
+    text = html.escape(text, quote=False).replace("\n", "<br>")
+    if text.count("`") % 2:  # one is odd, so all stay as they are
+        return text
+    return re.sub("`([^`]*)`", r"<code>\1</code>", text)
 
 
 def render_markdown(text: str) -> str:

@@ -17,7 +17,7 @@ from course_utils.show import render_markdown
 @pytest.fixture(autouse=True)
 def _nothing_is_remembered(monkeypatch):
     monkeypatch.setattr(saved_progress, "_in_memory", {})
-    monkeypatch.setattr(classroom, "_failed_code", {})
+    monkeypatch.setattr(classroom.session, "failed_code", {})
 
 
 def scale_gradient(tensor, factor):
@@ -71,7 +71,7 @@ HTML = '<p><strong>Add</strong> <span class="math inline">$a_1$</span>.</p>'
 @pytest.fixture
 def asked(monkeypatch):
     monkeypatch.setitem(engine._predictions(), ASKED.name, ASKED)
-    monkeypatch.setattr(classroom, "_explanations", {})
+    monkeypatch.setattr(classroom.session, "explanations", {})
     return ASKED
 
 
@@ -208,7 +208,7 @@ def test_tests_builds_and_unmarked_folders_get_no_file(marked, off, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     if marked:
         (tmp_path / saved_progress.MARKER).touch()
-    monkeypatch.setattr(classroom, "_told", set())
+    monkeypatch.setattr(classroom.session, "said", set())
     said = [str(check(find("scale_gradient").reference)), str(predict("hook_on_a", 15))]
     assert [classroom.LOST in each for each in said] == [not off, False], "where it matters, and once"
     assert os.listdir(tmp_path) == [saved_progress.MARKER] * marked

@@ -15,14 +15,15 @@ import pytest
 import torch
 from test_classroom import _nothing_is_remembered  # noqa: F401  a fixture
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from course_utils.exercises import check, classroom, engine, evidence, saved_progress
 from course_utils.exercises.answers import Answer, Mistake, Page
 from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.comparing import CHANGES
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
 from course_utils.exercises.evidence import TimeIsUp, time_limit
-from course_utils.exercises.judging import CHANGES
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import plain, show
 from course_utils.root import CourseError
@@ -54,6 +55,7 @@ def write_answer(source, tmp_path, name):
     path = tmp_path / "answer.py"
     path.write_text(source)
     namespace = {"torch": torch, "modules": nn.modules.module, "saved": torch.autograd.graph.saved_tensors_hooks}
+    namespace["steps"] = register_optimizer_step_post_hook
     exec(compile(path.read_text(), str(path), "exec"), namespace)
     return namespace[name]
 
@@ -86,6 +88,7 @@ def write_answer(source, tmp_path, name):
         ("import os; os.chdir('/'); return x * x", Stage.SIDE_EFFECT, "changed working folder"),
         ("saved(abs, abs).__enter__(); return x * x", Stage.SIDE_EFFECT, "what autograd saves"),
         ("modules.register_module_forward_hook(print); return x * x", Stage.SIDE_EFFECT, "hooks on all modules"),
+        ("steps(print); return x * x", Stage.SIDE_EFFECT, "hooks on all optimizers"),
     ],
 )
 def test_first_failing_stage_is_the_outcome(answer, stage, words, declare, tmp_path, monkeypatch):
@@ -357,7 +360,7 @@ def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
     said = ["same function as at the last check" in str(check(answers[number])) for number in (0, 0, 0, 1, 0)]
     assert said == [False, True, True, False, False]
     check(find("scale_gradient").reference)
-    assert classroom._failed_code == {}
+    assert classroom.session.failed_code == {}
     sources = [f"def hooked(modules, hook):\n    yield {n}\n" for n in (1, 2)]
     managers = [contextmanager(write_answer(source, tmp_path, "hooked")) for source in sources]
     assert ["same function" in str(check(managers[number])) for number in (0, 1, 1)] == [False, False, True]
@@ -405,7 +408,7 @@ def test_both_faces_say_the_same():
         (10**100, "an object of type huge int"),
         (math.inf, "inf"),
         (torch.tensor([1 + 2j, 3]), "[1., 3.]"),
-        (functools.reduce(lambda inner, _: [inner], range(12), 1), "[[[[[[[[[an object of type too deep]]]]]]]]]"),
+        (functools.reduce(lambda inner, _: [inner], range(12), 1), "[[[[a list of 1]]]]"),
     ],
 )
 def test_values_are_short_and_exact_in_messages(value, text):

@@ -7,8 +7,9 @@ import grading_samples
 import pytest
 from grading_samples import EXERCISES, ONE, SEED, answer_to, judge, through_json
 
+from course_utils.exercises.comparing import alike
 from course_utils.exercises.engine import find
-from course_utils.exercises.judging import alike, first_difference
+from course_utils.exercises.judging import first_difference
 from course_utils.grading import evidence
 from course_utils.grading.evidence import canonical, fits, make_task, read_record, seed_for, settle
 from course_utils.grading.sandbox import driver

@@ -43,7 +43,7 @@ RAISED = case_of(1, raised=ERROR)
         (torch.tensor([1.0001]), torch.tensor([1.0]), "[1.0001]; expected [1.]"),
         (torch.ones(1).double(), torch.ones(1), "a tensor of dtype float64; expected float32"),
         (torch.full((5000,), 0.1), torch.full((5000,), 0.1), None),
-        (case_of(1, world=["the default dtype"]), case_of(1), "changed the default dtype and did not put it back"),
+        (case_of(1, world=["the default dtype"]), case_of(1), "changed the default dtype and did not undo that"),
         (case_of(1, alive=True), case_of(1), "something you stored keeps an input"),
         (case_of(1, printed="look!"), case_of(1, printed=""), None),
         (RAISED, case_of(1), "what came after your answer raised KeyError: 1"),

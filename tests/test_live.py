@@ -36,9 +36,9 @@ def live(tmp_path):
 @pytest.fixture(autouse=True)
 def _out_of_class(monkeypatch):
     monkeypatch.setattr(saved_progress, "_in_memory", {})
-    monkeypatch.setattr(classroom, "_explanations", {})
-    monkeypatch.setattr(classroom, "_voted", {})
-    monkeypatch.setattr(classroom, "listeners", [])
+    monkeypatch.setattr(classroom.session, "explanations", {})
+    monkeypatch.setattr(classroom.joined_class, "votes", {})
+    monkeypatch.setattr(classroom.joined_class, "listeners", [])
     yield
     for each in member._members:
         each.leave()

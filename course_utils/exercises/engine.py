@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from course_utils.exercises.answers import Answer, Mistake, Page, read_page, run_answer, with_docstrings
+from course_utils.exercises.causes import Mistakes
+from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, Prediction, is_blank, read_declarations, read_predictions
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import Cases, Mistakes, judge
+from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds, slip_of
 from course_utils.root import ANSWERS, CourseError, has_answers, nearest

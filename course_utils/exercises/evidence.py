@@ -5,6 +5,7 @@
 
 import functools
 import gc
+import importlib
 import inspect
 import itertools
 import os
@@ -250,8 +251,9 @@ WORLD = [
     ("hooks on what autograd saves", _saved_hooks, _pop_saved_hooks),
 ]
 WORLD += [
-    ("hooks on all modules", table.copy, functools.partial(_refill, table))
-    for name, table in vars(nn.modules.module).items()
+    (f"hooks on all {what}", table.copy, functools.partial(_refill, table))
+    for what, place in (("modules", "torch.nn.modules.module"), ("optimizers", "torch.optim.optimizer"))
+    for name, table in vars(importlib.import_module(place)).items()
     if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
 ]
 

@@ -66,16 +66,27 @@ class Outcome(Told):
         if self.stage is Stage.NOT_AN_EXERCISE:
             return "check: nothing was checked"
         if self.passed:
-            return f"{self.exercise}: passed ({self.points} point{'s' * (self.points != 1)})"
-        return f"{self.exercise}: {'not attempted yet' if self.symbol == '○' else f'not yet ({self.stage})'}"
+            return f"{self.exercise}: passed ({self.points} point{'' if self.points == 1 else 's'})"
+        if self.stage is Stage.NOT_ATTEMPTED:
+            return f"{self.exercise}: not attempted yet"
+        return f"{self.exercise}: not yet ({self.stage})"
 
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
+        found = (self.sentence, self._likely_cause, self.note, self._way_on)
+        return [line for line in found if line]
+
+    @property
+    def _likely_cause(self) -> str:
+        if self.cause:
+            return f"Likely cause: {self.cause}"
         says_why = self.stage not in UNEXPLAINED or re.search(f"{IN_WORDS}|expected .a hook's", self.sentence)
-        cause = f"Likely cause: {self.cause}" if self.cause else UNKNOWN * (not says_why)
-        stuck = f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
-        return [line for line in (self.sentence, cause, self.note, stuck) if line]
+        return "" if says_why else UNKNOWN
+
+    @property
+    def _way_on(self) -> str:
+        return f"Stuck? hint({self.exercise})" if self.hints and self.symbol == "✗" else ""
 
     @property
     def symbol(self) -> str:

@@ -48,14 +48,8 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "too deep"}
     if value is None:
         return {"type": "None"}
-    if isinstance(value, bool):
-        return {"type": "bool", "value": value}
-    if isinstance(value, int):
-        return {"type": "int", "value": int(value)} if abs(int(value)) < 2**63 else {"type": "huge int"}
-    if isinstance(value, float):
-        return {"type": "float", "value": _number(float(value))}
-    if isinstance(value, complex):
-        return {"type": "complex", "value": [_number(value.real), _number(value.imag)]}
+    if isinstance(value, (int, float, complex)):
+        return _plain_number(value)
 
     import torch  # here, so that a process that only judges need not import it
 
@@ -67,17 +61,35 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "handle"}
     if isinstance(value, torch.nn.Module):
         return {"type": "module", "value": type(value).__name__}
-    if isinstance(value, Mapping):
-        pairs = list(value.items())[:MAX_ITEMS]
-        return {"type": "dict", "items": [[plain(key, depth + 1), plain(item, depth + 1)] for key, item in pairs]}
-    if isinstance(value, (list, tuple, set, frozenset)) or type(value).__name__ in LISTS:
-        items = [plain(item, depth + 1) for item in list(value)[:MAX_ITEMS]]
-        if isinstance(value, (set, frozenset)):
-            return {"type": "set", "items": sorted(items, key=repr)}
-        return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
+    if isinstance(value, (Mapping, list, tuple, set, frozenset)) or type(value).__name__ in LISTS:
+        return _plain_items(value, depth + 1)
     if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
     return {"type": "function"} if callable(value) else {"type": "object", "value": type(value).__name__}
+
+
+def _plain_number(value: complex) -> Plain:
+    if isinstance(value, bool):
+        return {"type": "bool", "value": value}
+    if isinstance(value, int):
+        return {"type": "int", "value": int(value)} if abs(int(value)) < 2**63 else {"type": "huge int"}
+    if isinstance(value, float):
+        return {"type": "float", "value": _number(float(value))}
+    return {"type": "complex", "value": [_number(value.real), _number(value.imag)]}
+
+
+def _plain_items(value: Any, depth: int) -> Plain:
+    """A mapping, list, tuple, set or what counts as a list, whose items stand at `depth`."""
+    try:
+        items = list(value.items() if isinstance(value, Mapping) else value)[:MAX_ITEMS]
+    except Exception:  # a class of the learner's own may raise anything
+        return {"type": "object", "value": type(value).__name__}
+    if isinstance(value, Mapping):
+        return {"type": "dict", "items": [[plain(key, depth), plain(item, depth)] for key, item in items]}
+    items = [plain(item, depth) for item in items]
+    if isinstance(value, (set, frozenset)):
+        return {"type": "set", "items": sorted(items, key=repr)}
+    return {"type": "tuple" if isinstance(value, tuple) else "list", "items": items}
 
 
 def _number(value: float) -> float | str:
@@ -88,7 +100,7 @@ def _plain_tensor(tensor: Any) -> Plain:
     try:
         flat = tensor.detach().to("cpu").reshape(-1)[:MAX_NUMBERS]
         numbers = flat.tolist()
-    except (RuntimeError, NotImplementedError):  # a meta tensor, an exotic layout
+    except Exception:  # of a meta tensor or an exotic layout, or under a mode that an answer has left on
         return {"type": "tensor without numbers"}
     if flat.is_complex():
         numbers = [part for number in numbers for part in (number.real, number.imag)]
@@ -134,26 +146,37 @@ def _show(value: Plain, depth: int = 0) -> str:
         return repr(value.get("value"))
     if "items" not in value or depth > MAX_SHOWN_DEPTH:
         return name_type(value)
+    return _show_items(value, depth)
+
+
+def _show_items(value: Plain, depth: int) -> str:
     shown = value["items"][:MAX_SHOWN]
-    if kind == "dict":
+    if value["type"] == "dict":
         items = [f"{_show(key, depth + 1)}: {_show(item, depth + 1)}" for key, item in shown]
     else:
-        items = [_show(each, depth + 1) for each in shown]
-    text = ", ".join(items) + (", …" if len(value["items"]) > MAX_SHOWN else "")
-    if kind == "tuple":
-        return f"({text}{',' if len(items) == 1 else ''})"
-    return f"[{text}]" if kind == "list" else "{" + text + "}"
+        items = [_show(item, depth + 1) for item in shown]
+    if len(value["items"]) > MAX_SHOWN:
+        items.append("…")
+    text = ", ".join(items)
+    if value["type"] == "list":
+        return f"[{text}]"
+    if value["type"] == "tuple":
+        return f"({text},)" if len(items) == 1 else f"({text})"
+    return "{" + text + "}"
 
 
 def _show_tensor(value: Plain) -> str:
-    floating, shape = value["dtype"].startswith(("float", "bfloat", "complex")), value["shape"]
-    if not value["values"] and max(shape, default=0) > MAX_SHOWN:  # a row without a number is one all the same
+    if not value["values"] and max(value["shape"], default=0) > MAX_SHOWN:  # a row without a number is one all the same
         return name_type(value)
-    texts = [number_text(number, floating) for number in value["values"]]
+    has_points = value["dtype"].startswith(("float", "bfloat", "complex"))
+    texts = [number_text(number, has_points) for number in value["values"]]
     if len(texts) > MAX_SHOWN:
         return f"{name_type(value)} that begins with {', '.join(texts[:4])}"
-    texts = texts[:: 1 + value["dtype"].startswith("complex")]  # real parts
-    for axis, size in reversed(list(enumerate(shape))):
-        rows = (texts[row * size : (row + 1) * size] for row in range(math.prod(shape[:axis])))
+    if value["dtype"].startswith("complex"):
+        texts = texts[::2]  # real parts
+    shape = value["shape"]
+    for axis in reversed(range(len(shape))):  # from the innermost brackets outwards
+        size, count = shape[axis], math.prod(shape[:axis])
+        rows = [texts[row * size : (row + 1) * size] for row in range(count)]
         texts = [f"[{', '.join(row)}]" for row in rows]
     return texts[0]

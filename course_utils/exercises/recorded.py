@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from course_utils.exercises.judging import kind_of_error
+from course_utils.exercises.comparing import kind_of_error
 from course_utils.exercises.outcome import Stage
 from course_utils.exercises.plain import Evidence
 from course_utils.root import ASSETS, CourseError, recorded_path

@@ -17,8 +17,9 @@ from typing import Any
 
 import fastjsonschema
 
+from course_utils.exercises.comparing import TOLERANCE, facts
 from course_utils.exercises.declaration import Declaration
-from course_utils.exercises.judging import TOLERANCE, facts, judge
+from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Evidence, Plain
 from course_utils.exercises.recorded import recorded_seeds

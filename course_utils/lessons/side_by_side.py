@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 from course_utils.exercises import check as ordinary_check
 from course_utils.exercises.classroom import VISIBLE_SEED
+from course_utils.exercises.comparing import alike, facts
 from course_utils.exercises.engine import Exercise, find
-from course_utils.exercises.judging import alike, facts
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.plain import MAX_SHOWN, Plain, number_text, show
 from course_utils.root import has_answers

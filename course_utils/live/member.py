@@ -98,12 +98,12 @@ def _open(url: str, content: object = None, token: str = "", patience: float = 0
 
 
 def _start_listening(tell: Callable[[str, str, str, str], str]) -> None:
-    classroom.listeners.append(tell)
+    classroom.joined_class.listeners.append(tell)
 
 
 def _stop_listening(tell: Callable[[str, str, str, str], str]) -> None:
     with contextlib.suppress(ValueError):  # it has stopped already
-        classroom.listeners.remove(tell)
+        classroom.joined_class.listeners.remove(tell)
 
 
 def _open_explanations(opened: Mapping[str, bool]) -> None:

@@ -1,0 +1,200 @@
+"""Why an answer may be wrong: the declared mistakes that behave as it does, or what all its numbers have in common."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from course_utils.exercises.comparing import Cases, alike, close, facts, kind_of_error, plain_state, side_effects
+from course_utils.exercises.outcome import Stage
+from course_utils.exercises.plain import Evidence, Plain, number_text
+
+# The message of each mistake, with what its function does in every case, or a function that tells it, `at` one case or
+# of all.
+Mistakes = Iterable[tuple[str, Cases | Callable[..., Cases]]]
+Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and the words for what differs
+Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
+
+
+class Candidate(NamedTuple):
+    """A declared mistake that may be what is wrong with an answer."""
+
+    message: str
+    cases: Cases
+
+
+def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> list[str]:
+    """The messages of the mistakes that explain an answer: of one that behaves alike, or of several that together do.
+
+    No more is asked of `mistakes` than it takes.
+    """
+    candidates = []
+    for candidate in _find_candidates(got, key, mistakes):
+        if _behaves_alike(got, candidate.cases):
+            return [candidate.message]
+        candidates.append(candidate)
+    if _changes_an_input_in_place(got, key):
+        return []  # then nothing else that is seen has a cause of its own
+    return _explain_together(_differences(got, key), key, candidates)
+
+
+def _find_candidates(got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
+    """The mistakes that do something of the same where the answer first differs, and whose messages are true of it."""
+    left = _differences(got, key)
+    first = min((number for number, _ in left), default=None)
+    mine = {words: value for (number, words), value in left.items() if number == first}
+    names = got[0]["names"] if got else []
+    for message, known in mistakes:
+        if mine:  # what does nothing of the same in that case, which is tried alone, is not run in all cases
+            there = known(at=first) if callable(known) else known[first : first + 1]
+            if not any(_share_something(mine, _case_differences(case, key[first])) for case in there):
+                continue
+        cases = known() if callable(known) else known
+        if _can_be_said(message, cases[0]["names"], names):
+            yield Candidate(message, cases)
+
+
+def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> bool:
+    return any(words in theirs and alike(value, theirs[words]) for words, value in mine.items())
+
+
+def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
+    """Whether what a message says the mistake has, a name in its code or a hook, is in the answer too."""
+    registers, answer_registers = (any(name.startswith("register_") for name in each) for each in (names, answer))
+    if registers and not answer_registers and re.search(r"\b[Yy]our (\w+ )?hook", message):
+        return False
+    said = re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", message)))
+    return {*said} & {*names} <= {*answer}
+
+
+def _behaves_alike(got: Cases, other: Cases) -> bool:
+    """Whether two answers did the same in every case."""
+    return len(got) == len(other) and all(map(_did_the_same, got, other))
+
+
+def _did_the_same(one: Evidence, other: Evidence) -> bool:
+    """Whether two answers did the same in a case; where they raised does not count."""
+    if one["raised"] and other["raised"]:
+        return kind_of_error(one["raised"]) == kind_of_error(other["raised"])
+    return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
+
+
+def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
+    return any("in place" in words for words in side_effects(got, key))
+
+
+def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> list[str]:
+    """The messages of mistakes each of which explains other aspects; none where they leave an aspect unexplained.
+
+    A mistake explains aspects if the answer does there, in every case, what the mistake does.
+    """
+    causes = []
+    for message, cases in candidates:
+        found = _differences(cases, key)
+        aspects = {words for _, words in found}
+        touched = {place: value for place, value in left.items() if place[1] in aspects}
+        if found and touched.keys() == found.keys() and all(alike(touched[place], found[place]) for place in found):
+            causes.append(message)
+            left = {place: value for place, value in left.items() if place not in found}
+    return [] if left else causes
+
+
+def _differences(got: Cases, key: Cases) -> Differences:
+    """What differs in all cases but for side effects."""
+    return {
+        (number, words): value
+        for number, (mine, reference) in enumerate(zip(got, key, strict=False))
+        for words, value in _case_differences(mine, reference).items()
+    }
+
+
+def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
+    """What differs in one case but for side effects, by the words for it."""
+    found = {}
+    for fact in facts(mine, reference):
+        if fact.stage is Stage.SIDE_EFFECT or alike(fact.mine, fact.expected):
+            continue
+        if fact.stage is Stage.RAISED and mine["raised"]:
+            found[fact.words] = plain_state(kind_of_error(mine["raised"]))
+        else:
+            found[fact.words] = fact.mine
+    return found
+
+
+def relate_numbers(got: Cases, key: Cases) -> str:
+    """What all numbers of the first aspect that differs have in common, wherever it differs; empty if nothing."""
+    found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
+    wrong = [fact for fact in found if not alike(fact.mine, fact.expected)]
+    if not wrong or _is_a_count(wrong[0].words, wrong[0].expected):
+        return ""
+    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in wrong if fact.words == wrong[0].words]
+    if not all(mine and len(mine) == len(expected) for mine, expected in pairs):
+        return ""
+    for relation in RELATIONS:
+        if said := relation.find(pairs):
+            return relation.sentence.format(said)
+    return ""
+
+
+def _is_a_count(words: str, expected: Plain) -> bool:
+    """Whether a case counts something there, such as calls: counts have no relation to each other."""
+    return expected["type"] == "int" and words != "your function returned"
+
+
+def _numbers(value: Plain) -> list[float]:
+    """The finite numbers in a tensor or a list, or a number itself; none where there is anything else."""
+    if value.get("values"):
+        found = value["values"]
+    elif value["type"] in ("list", "tuple", "set"):
+        found = [item.get("value") for item in value["items"]]
+    else:
+        found = [value.get("value")]
+    return list(found) if all(type(number) in (int, float) for number in found) else []
+
+
+def _flat(pairs: Pairs) -> list[tuple[float, float]]:
+    return [two for pair in pairs for two in zip(*pair, strict=True)]
+
+
+def _is_negated(pairs: Pairs) -> bool:
+    return all(close(one, -other) for one, other in _flat(pairs))
+
+
+def _has_other_signs(pairs: Pairs) -> bool:
+    return all(close(abs(one), abs(other)) for one, other in _flat(pairs))
+
+
+def _is_reordered(pairs: Pairs) -> bool:
+    return all(all(map(close, sorted(mine), sorted(expected))) for mine, expected in pairs)
+
+
+def _common_factor(pairs: Pairs) -> str:
+    """By what all numbers are multiplied; empty if by different factors, or if there is one number only."""
+    flat = _flat(pairs)
+    factors = {number_text(one / other) for one, other in flat if other}
+    zeros_agree = all(bool(one) == bool(other) for one, other in flat)
+    return factors.pop() if len(flat) > 1 and len(factors) == 1 and zeros_agree else ""
+
+
+def _common_shift(pairs: Pairs) -> str:
+    """What is added to all numbers; empty if it differs, or if there is one number only."""
+    flat = _flat(pairs)
+    shifts = {number_text(one - other) for one, other in flat}
+    return shifts.pop() if len(flat) > 1 and len(shifts) == 1 else ""
+
+
+class Relation(NamedTuple):
+    """What wrong numbers may have to do with the right ones, how that is found, and the sentence that says it."""
+
+    name: str
+    find: Callable[[Pairs], bool | str]  # true, or what the sentence leaves open, where the relation holds
+    sentence: str
+
+
+RELATIONS = (
+    Relation("negated", _is_negated, "Every number has the other sign."),
+    Relation("other signs", _has_other_signs, "The numbers are right but for the signs of some."),
+    Relation("reordered", _is_reordered, "The numbers are right, and stand in another order."),
+    Relation("scaled", _common_factor, "Every number is {} times what it should be."),
+    Relation("shifted", _common_shift, "Every number differs by {} from what it should be."),
+)

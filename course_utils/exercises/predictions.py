@@ -1,0 +1,186 @@
+"""Predictions as a learner meets them: `predict` asks and keeps the choice, `why` explains when it is made."""
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from course_utils.exercises import saved_progress
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import find_prediction
+from course_utils.exercises.session import joined_class, session
+from course_utils.root import CourseError
+from course_utils.show import Note, code_spans, make_panel, page_templates, render_markdown
+
+SEALED = "This explanation opens as soon as you have committed to the prediction above."
+WAITS = "This explanation opens when your instructor reveals the answer."
+
+
+@dataclass(frozen=True, repr=False)
+class _View:
+    prediction: Prediction
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        return {**self._widget()._repr_mimebundle_(), "text/plain": str(self), "text/html": self._repr_html_()}
+
+
+class PredictionView(_View):
+    """A prediction in a notebook: radio buttons where widgets work, and the same question as text elsewhere."""
+
+    def __repr__(self) -> str:
+        options = "   ".join(f"( ) {option}" for option in self.prediction.options)
+        advice = f"Choose one and commit, or run for example {self._call}"
+        return f"Predict: {self.prediction.question}\n  {options}\n  {advice}"
+
+    def _repr_html_(self) -> str:
+        page = page_templates().get_template("prediction.html.j2")
+        return page.render(asked=self.prediction, call=self._call)
+
+    @property
+    def _call(self) -> str:
+        option = next(iter(self.prediction.options))
+        example = repr(option) if _number(option) is None else option
+        return f'predict("{self.prediction.name}", {example})'
+
+    def _widget(self) -> object:
+        import ipywidgets as widgets
+
+        asked, said = self.prediction, _last_choice(self.prediction)
+        is_fixed = said is not None and not joined_class.listeners  # in a class one may vote again
+        options, layout = list(asked.options), widgets.Layout(width="max-content")
+        choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=is_fixed)
+        commit = widgets.Button(description="Commit", tooltip="Fix your prediction")
+        reply = widgets.HTML()
+
+        def on_commit(_: object) -> None:
+            if choice.value is None:
+                reply.value = Note("Choose an answer first, and then commit to it.")._repr_html_()
+                return
+            told = predict(asked.name, choice.value)
+            choice.value = _last_choice(asked)
+            choice.disabled = not joined_class.listeners
+            # The button stays enabled, for it has the focus.
+            commit.description = "Vote again" if joined_class.listeners else "Committed"
+            reply.value = told._repr_html_()
+
+        commit.on_click(on_commit)
+        question = f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
+        return make_panel([widgets.HTML(value=question), choice, commit, reply])
+
+
+def predict(name: str, answer: object = None) -> PredictionView | Note:
+    """Commit to a prediction before you run the next cell: choose, or give the answer as a call.
+
+    `predict("hook_on_a")` shows the options, `predict("hook_on_a", 15)` commits, once and for all; then what
+    `why("hook_on_a")` shows unfolds.
+    """
+    try:
+        asked = find_prediction(name)
+    except CourseError as error:
+        return Note("predict: nothing to predict", (str(error),))
+    if answer is None:
+        return PredictionView(asked)
+    choice = _find_option(asked, answer)
+    if choice is None:
+        return Note(f"predict: `{answer}` is not one of the options", (f"Choose one of: {', '.join(asked.options)}.",))
+    return _commit(asked, choice)
+
+
+def _find_option(asked: Prediction, answer: object) -> str | None:
+    """The option that is meant; numbers may be written in another way, and case does not matter."""
+    given = str(answer).strip().casefold()
+    for option in asked.options:
+        if option.casefold() == given:
+            return option
+        if _number(option) is not None and _number(option) == _number(given):
+            return option
+    return None
+
+
+def _number(text: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(text)
+
+
+def _commit(asked: Prediction, choice: str) -> Note:
+    """Keep the choice, unless there is one already; a class counts it as a vote in any case."""
+    told = joined_class.tell("prediction", asked.name, choice)
+    first = _commitment(asked) or choice
+    saved_progress.save("predictions", asked.name, first)
+    if told:
+        joined_class.votes[asked.name] = choice
+    if asked.name in session.explanations:
+        why(asked.name)._widget()
+    if first != choice:
+        said = f"You said {first} at first, and now {choice}." if told else f"You said {first}."
+        return Note(said, ("Your first prediction counts, so it stays as it is.", *told))
+    below = "The explanation below them is open now." if _is_open(asked) else WAITS
+    lines = f"Run the next cells and compare. {below}", *told, session.warn_once_of_loss()
+    return Note(f"You said {choice}.", tuple(line for line in lines if line))
+
+
+def _commitment(asked: Prediction) -> str | None:
+    said = saved_progress.load()["predictions"].get(asked.name)
+    return said if said in list(asked.options) else None  # what was saved may be anything
+
+
+def _last_choice(asked: Prediction) -> str | None:
+    """The last vote in a class, else the commitment."""
+    return joined_class.votes.get(asked.name, _commitment(asked))
+
+
+def _is_open(asked: Prediction) -> bool:
+    return joined_class.opened.get(asked.name, _commitment(asked) is not None)
+
+
+def follow_class(opened: Mapping[str, bool]) -> None:
+    """Open the explanations of these predictions or keep them closed, as the class says; all others open as ever."""
+    joined_class.opened.clear()
+    joined_class.opened.update(opened)
+    for name in list(session.explanations):
+        why(name)._widget()
+
+
+class WhyView(_View):
+    """The explanation of a prediction: sealed until the learner has committed; below a fold where no kernel runs."""
+
+    @property
+    def reply(self) -> Note:
+        """What there is to say to the learner's choice; where there is none, the answer."""
+        asked, said = self.prediction, _commitment(self.prediction)
+        choices = dict.fromkeys(each for each in (said, joined_class.votes.get(asked.name)) if each)
+        replies = tuple(asked.options[each] for each in dict.fromkeys((*choices, asked.answer)))
+        if said is None:
+            return Note(f"It is {asked.answer}.", replies)
+        told = f"You said {', and then '.join(choices)}"
+        if _last_choice(asked) == asked.answer:
+            return Note(f"{told}, and so it is.", replies, symbol="✓")
+        return Note(f"{told}; it is {asked.answer}.", replies, symbol="✗")
+
+    def __repr__(self) -> str:
+        return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _is_open(self.prediction) else self._sealed
+
+    def _repr_html_(self) -> str:
+        return f"<details><summary>The answer, and why</summary>{self._unfold()}</details>"
+
+    @property
+    def _sealed(self) -> str:
+        return WAITS if self.prediction.name in joined_class.opened else SEALED
+
+    def _unfold(self) -> str:
+        return self.reply._repr_html_() + render_markdown(self.prediction.why)
+
+    def _widget(self) -> object:
+        """The one widget of all views of this explanation, as it is to be seen now."""
+        import ipywidgets as widgets
+
+        shown = session.explanations.setdefault(self.prediction.name, widgets.HTMLMath())
+        shown.value = self._unfold() if _is_open(self.prediction) else Note(self._sealed)._repr_html_()
+        return shown
+
+
+def why(name: str) -> WhyView | Note:
+    """After the run: what you predicted, what is true, and why. It opens when you have committed to the prediction."""
+    try:
+        return WhyView(find_prediction(name))
+    except CourseError as error:
+        return Note("why: nothing to explain", (str(error),))
