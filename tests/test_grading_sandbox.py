@@ -117,7 +117,7 @@ def secret_pieces():
     known = "".join(path.read_text() for path in public)
     secrets = [EARLIER]
     for exercise in exercises_of()[::3]:
-        lines = [line.strip() for line in exercise.source.splitlines()[1:]]
+        lines = [line.strip() for line in exercise.page.answers[0].splitlines()[1:]]
         secrets += [max(lines, key=lambda line: (line not in known) * len(line))]
         secrets += [exercise.all_hints[-1], exercise.mistakes[0].message] if exercise.lesson == 0 else []
     for secret in (each.encode() for each in secrets if len(each) > 24 and each not in known):
@@ -312,7 +312,7 @@ def test_a_course_in_the_folder_for_temporary_files_is_seen_from_inside():
 
 def test_a_course_below_the_systems_folders_is_not_graded_there(monkeypatch, tmp_path):
     assert {"/", "/usr", "/usr/local", str(ROOT), str(walls.PACKAGE)}.isdisjoint(walls.readable())
-    monkeypatch.setattr(walls, "SYSTEM", (str(ROOT.parent),))
+    monkeypatch.setattr(walls, "SYSTEM", (str(ROOT),))
     with pytest.raises(CourseError, match=f"{ROOT} is in a library's folder"):
         run(tmp_path, tmp_path / "report")
 

@@ -176,7 +176,7 @@ def test_what_the_text_says_about_the_methods_on_other_random_networks():
         half, questions = methods.second_half(twin), methods.ask_pictures(twin, 4, 912)
         found += [methods.score(method, half, questions).share.mean().item() for method in map(taught().get, names)]
     told = why("first_in_every_column")
-    assert f"with five random networks, the methods had from {min(found):.0%} to {max(found):.0%}" in told
+    assert f"network; five of them gave {min(found):.0%} to {max(found):.0%}" in told
 
 
 EMPTY = fresh_pictures(4, seed=5)

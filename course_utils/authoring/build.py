@@ -59,7 +59,7 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
     With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1. Raises as `choose` does,
     and as `seal` does.
     """
-    failed = False
+    failed, sealed = False, []
     if folder == FOLDER:
         sealed = [lesson.stem for lesson, _ in stale()] if check else seal_lessons()
         for name in sealed:
@@ -69,7 +69,7 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
         built, start = folder / f"{path.stem}.ipynb", time.perf_counter()
         try:
             differences = find_differences(path, built)
-            if (differences or lessons) and not check:
+            if (differences or lessons or path.stem in sealed) and not check:  # an output may show what was sealed
                 write(run(learner(path), path.stem), built)
                 differences = [f"{path.stem}: built in {time.perf_counter() - start:.1f} s"]
             print("\n".join(differences) or f"{path.stem}: up to date")

@@ -639,10 +639,9 @@ rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.eve
 # the mean, for logits of about 4.) And the layer decides too: at the very last one, Grad-CAM had 94% of its heat
 # in the correct half (lesson 07), and here it has 42%.
 #
-# The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. But this is one random
-# network and four pictures: with five random networks, the methods had from 6% to 23%. Edges have seen no network
-# and reach 23%, more than Grad-CAM++. So a map that finds things may have found edges. There is no
-# winner. The score decides, the network decides, and the layer decides.
+# The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. That is one random
+# network; five of them gave 6% to 23%. Edges have seen no network and reach 23%, more than Grad-CAM++. So a map
+# that finds things may have found edges. There is no winner: the score, the network and the layer decide.
 
 # %% tags=["predict"]
 predict("first_in_every_column")
