@@ -628,8 +628,8 @@ rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.eve
 #
 # By the hottest *point* in the drawn pictures, Integrated Gradients and SmoothGrad come first. By the *share*,
 # Grad-CAM does, whose point is the worst but one. On new pictures, the difference of the shares stays. That
-# of the points is half as large there, and its interval contains 0. It was looked at because it was large, and
-# such differences tend to shrink.
+# of the points is half as large there, and its interval contains 0: what is looked at because it is large tends
+# to shrink.
 #
 # Another reversal is far from chance. HiResCAM has a larger share than LayerCAM on the drawn pictures, and a much
 # smaller one in the collages, where it is at 4% and an even map would have 50%. LayerCAM comes first there.
@@ -641,7 +641,7 @@ rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.eve
 #
 # The controls: with random weights, all methods fall to 14% or 15%, where an even map has 9%. That is one random
 # network; five of them gave 6% to 23%. Edges have seen no network and reach 23%, more than Grad-CAM++. So a map
-# that finds things may have found edges. There is no winner: the score, the network and the layer decide.
+# that finds things may have found edges. There is no winner.
 
 # %% tags=["predict"]
 predict("first_in_every_column")
