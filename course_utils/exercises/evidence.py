@@ -218,8 +218,13 @@ def _hooks_and_items(value: object) -> tuple[set[tuple[int, int]], list[int]]:
 def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now: tuple) -> list[str]:
     (hooks, items), (hooks_now, items_now) = attached, now
     found = [each for each in before if each != "grad" and before[each] != after.get(each)]
-    found += ["hooks"] * bool(hooks_now - hooks) + ["hooks of others"] * bool(hooks - hooks_now)
-    return found or ["value"] * (items != items_now)
+    if hooks_now - hooks:
+        found.append("hooks")
+    if hooks - hooks_now:
+        found.append("hooks of others")
+    if not found and items != items_now:
+        found.append("value")
+    return found
 
 
 def _folder() -> str | None:
