@@ -96,7 +96,7 @@ def test_a_grade_that_is_none_stays_a_hyphen_and_late_work_is_marked(tmp_path):
     write_scores(late, tmp_path)
     assert [row["late"] for row in read(tmp_path / "scores.csv")] == ["yes"] + ["no"] * 6
     write_pages(late, tmp_path)
-    assert "✓ passed: 2</span> <small>late</small>" in check_page(tmp_path / "index.html")
+    assert "passed: 2, late</span>" in check_page(tmp_path / "index.html")
     assert "<h2>01_tensor_hooks: 2 of 2, handed in late</h2>" in check_page(tmp_path / "students" / "ann.html")
 
 
@@ -179,14 +179,15 @@ def test_pages_are_accessible_and_a_students_has_the_hint_and_nothing_of_others(
 def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_path, monkeypatch):
     write_pages([*SCORES, LATE], tmp_path)
     text = check_page(tmp_path / "index.html")
-    assert '<td data-rank="11" colspan="2"><span>! unreadable: 0</span> <small>look by hand</small></td></tr>' in text
+    assert 'data-words="bo: unreadable, 0 of 2, look by hand" colspan="2">' in text
+    assert text.count('tabindex="0" data-words') == 1, "the Tab key comes to the table once; arrow keys go on"
     assert '<meter max="100" value="50" aria-hidden="true"></meter> 50 %' in text
     cells = re.sub(r"(\s*<[^>]+>\s*)+", "|", text)
     for part in (
         "|student|points|of|seconds|largest|of 1|smallest|of 1|scale_gradient|of 2|keep_positive|of 1|ann|",
-        "|ann|2|3|1.5|✗ wrong value: 0|\u2013 not handed in: 0|✓ passed: 2|\u2013 not handed in: 0|bo|",
-        "|bo|0|3|0.0|\u2013 not handed in: 0|! unreadable: 0|look by hand|cy|",
-        "|di|2|2|0.0|✓ passed: 1|look by hand|✓ passed: 1|\u2013 not handed in: 0|zoe|",
+        "|ann|2|3|1.5|✗|wrong value: 0|\u2013|not handed in: 0|✓|passed: 2|\u2013|not handed in: 0|bo|",
+        "|bo|0|3|0.0|\u2013|not handed in: 0|!|⚑|unreadable: 0, look by hand|cy|",
+        "|di|2|2|0.0|✓|⚑|passed: 1, look by hand|✓|passed: 1|\u2013|not handed in: 0|zoe|",
         "|Pass rates|Passed least often, by 50 % of those who handed in: largest.|",
         "|5 students. 4 answers have a score: an",
         "|largest|2|2|1|50 %|1.00|1.00|",
