@@ -25,7 +25,7 @@ from course_utils.exercises import predict
 from course_utils.live import member
 from course_utils.live.store import Store
 from tests.bench.bench import Row, table
-from tests.browser.lab_page import find_port, start_browser
+from tests.browser.lab_page import SCRIPTS, find_port, start_browser
 
 WITHIN = 2.0  # seconds in which all of them answer
 FLOOD = 20, 5.0  # so many send wrong codes at once, for so many seconds
@@ -35,14 +35,6 @@ MATRIX = {"kind": "exercise", "name": "keep_positive", "said": "passed", "cause"
 SERVE = """import sys; from pathlib import Path; from course_utils.live.server import serve
 serve("01", "127.0.0.1", int(sys.argv[2]), folder=Path(sys.argv[1]), show=False)"""
 KINDS = {"votes": VOTES, "matrix": MATRIX}
-WATCH = """pattern => {
-    window.counts = [];
-    const note = () => {
-        const found = new RegExp(pattern).exec(document.getElementById('view').textContent);
-        if (found) requestAnimationFrame(() => window.counts.push([Date.now(), Number(found[1])]));
-    };
-    new MutationObserver(note).observe(document.getElementById('view'), {childList: true, subtree: true});
-}"""
 
 
 async def answer_all(address: str, code: str, learners: int, report: dict[str, str], stream: str) -> list[float]:
@@ -98,7 +90,7 @@ def measure(learners: int, where: str, stream: str = "events") -> list[Row]:
         page.locator("#screen-votes").click()
         page.locator("#prediction-hook_on_a").click()
         page.keyboard.press(key)
-        page.evaluate(WATCH, pattern)
+        page.evaluate(SCRIPTS["note_counts"], pattern)
         sent = [float(each) for each in run_learners(address, code, learners, report, stream)]
         page.wait_for_function("all => window.counts.some(([, count]) => count === all)", arg=learners)
         counts = page.evaluate("() => window.counts")

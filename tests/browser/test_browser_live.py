@@ -11,23 +11,13 @@ from faults import find_faults
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import find
 from course_utils.live.room import SCREENS
-from tests.browser.lab_page import find_port
+from tests.browser.lab_page import SCRIPTS, find_port
 from tests.browser.live_class import LiveClass, running
 
 pytestmark = pytest.mark.browser
 
 LESSON = "00_start_here.ipynb"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
-# The smallest text on the page, but for formulas: their indices are small.
-SMALLEST = """() => {
-    const sizes = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
-    while (walker.nextNode()) {
-        const {parentElement, textContent} = walker.currentNode;
-        if (!textContent.trim() || parentElement.closest('math')) continue;
-        sizes.push(parseFloat(getComputedStyle(parentElement).fontSize));
-    }
-    return Math.min(...sizes);
-}"""
 SHOWN = {"join": "joined", "votes": "First vote", "class": "Passed", "help": "A nudge for all", "plan": "Minute"}
 FIRST = "Maximilian", "Sofia", "Li", "Amara", "Christopher", "Beatriz"
 LAST = "Schneider", "Wei", "Okafor", "Papadopoulos"
@@ -84,15 +74,6 @@ def learner(window):
         (window.lab.work / name).unlink(missing_ok=True)
 
 
-def run_in(window, number, code):
-    """Run `code` in the place of a cell."""
-    window.cell(number).locator(".cm-content").click()
-    window.page.keyboard.press("ControlOrMeta+a")
-    window.page.keyboard.insert_text(code)
-    window.page.keyboard.press("Shift+Enter")
-    window.wait_until_idle()
-
-
 def find_last(window, tag):
     return [number for number, cell in enumerate(window.read_cells()) if tag in cell["tags"]][-1]
 
@@ -103,7 +84,7 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pa
         assert "key" not in shown.page.url + desk.page.url
         answer, asked, told = (find_last(learner, tag) for tag in ("answer", "predict", "why"))
         joining = f"from course_utils.live import join\njoin({live.address!r}, {live.room.people.code!r}, 'Ann <b>')\n"
-        run_in(learner, answer, joining)
+        learner.type_into(answer, joining)
         assert "You are in the class as Ann <b>." in learner.cell(answer).locator(".jp-OutputArea").text_content()
         shown.sees("1 joined")
         question, explanation = learner.cell(asked), learner.cell(told)
@@ -130,7 +111,7 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pa
         shown.sees("✓ 6")
         assert shown.page.evaluate("() => document.activeElement.id") == "phase-reveal", "the focus stays"
 
-        run_in(learner, answer, WRONG)
+        learner.type_into(answer, WRONG)
         learner.page.keyboard.press("Shift+Enter")
         desk.press("3 Who is where")
         desk.sees("✗ 1 Ann <b>")
@@ -174,7 +155,7 @@ def test_every_screen_with_sixty_learners_fits_and_is_clean(browser, tmp_path, p
                     shown.page.keyboard.press(str(number))
                     shown.sees(SHOWN[screen])
                     shown.page.locator(f"#names[data-value={'no' if names == 'yes' else 'yes'}]").wait_for()
-                    smallest = shown.page.evaluate(SMALLEST)
+                    smallest = shown.page.evaluate(SCRIPTS["smallest_text"])
                     assert (screen, max(*shown.overflow(), 0), smallest >= 20 * width / 1920) == (screen, 0, True)
                     assert find_faults(shown.page, "html") == []
                     shown.page.screenshot(path=pictures / f"class-{height}-{screen}-names-{names}.png")
