@@ -29,25 +29,11 @@ import nbformat
 import psutil
 
 from course_utils.authoring.source import METADATA
+from course_utils.exercises.engine import find
 
 NAMES = ("record_gradient", "scale_gradient", "keep_positive")
 LESSON = "01_tensor_hooks"
-ANSWERS = {
-    "record_gradient": """\
-def record_gradient(tensor):
-    seen = []
-    tensor.register_hook(lambda grad: seen.append(grad.clone()))
-    return seen
-""",
-    "scale_gradient": """\
-def scale_gradient(tensor, factor):
-    return tensor.register_hook(lambda grad: grad * factor)
-""",
-    "keep_positive": """\
-def keep_positive(tensor):
-    return tensor.register_hook(lambda grad: grad.clamp(min=0))
-""",
-}
+ANSWERS = {name: find(name).source for name in NAMES}
 CHECKS = {
     "record_gradient": """\
 x = torch.tensor([1.0, 2.0], requires_grad=True)
@@ -245,7 +231,7 @@ def measure_child() -> float | None:
     from course_utils.grading.sandbox.fork import ForkEngine
     from course_utils.grading.sandbox.tasks import Task
 
-    waiting = ANSWERS["scale_gradient"].replace("\n", "\n    import time; time.sleep(1)\n", 1)
+    waiting = ANSWERS["scale_gradient"].replace("    return", "    import time; time.sleep(1)\n    return")
     with ForkEngine() as engine:
         engine.run([Task({"scale_gradient": 1}, (), ANSWERS["scale_gradient"])])  # until a lane is ready
         thread = threading.Thread(target=engine.run, args=([Task({"scale_gradient": 1}, (), waiting)],))

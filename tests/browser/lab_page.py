@@ -203,10 +203,6 @@ class LabPage:
         """The cell with this number, from 0."""
         return self.panel.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
 
-    def find_cells(self, code: str) -> list[int]:
-        """The numbers of the code cells that contain `code`."""
-        return [number for number, each in enumerate(self.read_cells()) if each["code"] and code in each["source"]]
-
     def read_cells(self) -> list[dict]:
         """Each cell as JupyterLab holds it: `source`, `code` (is it code), `tags`, `count`, and the output's kinds."""
         return self.page.evaluate(SCRIPTS["read_cells"])

@@ -1,8 +1,5 @@
 """A class with a real kernel, and its pages in a real browser: projected, the instructor's own, and on a phone."""
 
-import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +9,7 @@ from course_utils.exercises import classroom
 from course_utils.exercises.engine import find
 from course_utils.live.room import SCREENS
 from tests.browser.lab_page import SCRIPTS, find_port
-from tests.browser.live_class import LiveClass, running
+from tests.browser.live_class import LiveClass, running, start
 
 pytestmark = pytest.mark.browser
 
@@ -257,16 +254,6 @@ def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_remove
         phone.page.context.close()
 
 
-def start(folder, port):
-    """A class in a process of its own, as `make class` starts it; it says when it listens."""
-    code = "from pathlib import Path; from course_utils.live.server import serve; import sys; "
-    code += "serve('00', '127.0.0.1', int(sys.argv[2]), folder=Path(sys.argv[1]), show=False)"
-    command = [sys.executable, "-c", code, str(folder), str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    said = "".join(process.stdout.readline() for _ in range(3))
-    return process, re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
-
-
 class Kept:
     """What `LiveClass` asks of a room in another process."""
 
@@ -276,7 +263,7 @@ class Kept:
 
 def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(browser, tmp_path):
     port = find_port()
-    process, code, key = start(tmp_path, port)
+    process, code, key = start(tmp_path, port, "00")
     live = LiveClass(f"http://127.0.0.1:{port}", Kept(code, key))
     try:
         shown = open_projector(browser, live)
@@ -288,7 +275,7 @@ def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(br
         process.kill()
         process.wait()
         shown.page.get_by_role("alert").filter(has_text="lost the class").wait_for()
-        process, *known = start(tmp_path, port)
+        process, *known = start(tmp_path, port, "00")
         assert known == [code, key]
         live.vote(tokens[2], "gradient_of_square", "6")
         shown.sees("3 of 3 voted")
