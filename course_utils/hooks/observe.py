@@ -39,7 +39,7 @@ from course_utils.hooks.frames import (
     split_arguments,
 )
 from course_utils.hooks.inventory import list_hooks
-from course_utils.hooks.record import shapes_in, tensors_in
+from course_utils.hooks.record import graph_of, shapes_in, tensors_in
 
 _STEP_TABLES = {
     "step pre-hook": "_optimizer_step_pre_hooks",
@@ -466,19 +466,3 @@ def _is_changed(call: Call, values: list[Any]) -> bool:
 
 def _version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def graph_of(roots: Any) -> set[Any]:
-    """Return the nodes of the graph that a backward pass from these tensors or edges would go through."""
-    new = {_node_of(root) for root in roots} - {None}
-    nodes: set[Any] = set()
-    while new:
-        nodes |= new
-        new = {parent for node in new for parent, _ in node.next_functions} - nodes - {None}
-    return nodes
-
-
-def _node_of(root: Any) -> Any:
-    if not isinstance(root, Tensor):
-        return root.node  # an edge
-    return torch.autograd.graph.get_gradient_edge(root).node if root.requires_grad else None
