@@ -10,7 +10,6 @@ python -m course_utils.hooks.firing_matrix
 
 import dataclasses
 import functools
-import html
 import itertools
 import json
 import linecache
@@ -25,6 +24,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from course_utils.root import ASSETS, CourseError
+from course_utils.show import page_templates
 
 _NUMBERS = itertools.count()  # the compiler remembers modules by name, so every proof has its own
 
@@ -168,25 +168,9 @@ def render_matrix(matrix: Matrix, situations: Sequence[str] = (), page: str | No
     Cells that differ from the plain situation are in bold type. With `page`, an address in which "{}" stands for
     `slug_of(hook)`, each cell is a link to its program there; `render_proofs` makes what the page holds.
     """
-    columns = situations or list(read_programs().situations)
-    heads = "".join(f'<th scope="col">{html.escape(each)}</th>' for each in columns)
-    caption = f"How often each hook runs, with torch {matrix.torch}. Bold type: not as in the first situation."
-    lines = ["<table>", f"<caption>{html.escape(caption)}</caption>"]
-    lines += [f'<thead><tr><th scope="col">hook</th>{heads}</tr></thead>', "<tbody>"]
-    for hook in matrix.outcomes:
-        cells = "".join(f"<td>{_render_cell(matrix, hook, each, page)}</td>" for each in columns)
-        lines.append(f'<tr><th scope="row">{html.escape(hook)}</th>{cells}</tr>')
-    return "\n".join([*lines, "</tbody>", "</table>"])
-
-
-def _render_cell(matrix: Matrix, hook: str, situation: str, page: str | None) -> str:
-    words = html.escape(matrix.outcome(hook, situation))
-    if matrix.differs(hook, situation):
-        words = f"<strong>{words}</strong>"
-    if page is None:
-        return words
-    name = html.escape(f"{hook}, {situation}: its program", quote=True)
-    return f'<a href="{page.format(slug_of(hook))}#{slug_of(situation)}" title="{name}">{words}</a>'
+    template = page_templates().get_template("firing_matrix.html.j2")
+    columns = situations or read_programs().situations
+    return template.render(matrix=matrix, situations=columns, page=page, slug_of=slug_of)
 
 
 def slug_of(name: str) -> str:
