@@ -32,7 +32,7 @@ def pages(tmp_path_factory):
         assert site.write_site(folder=folder) == 0
     found = {path.resolve(): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
     names = {path.stem for path in found}
-    assert names == {path.stem for path in sources()} | {"index", "glossary", "hooks", "search", "print"}
+    assert names == {path.stem for path in sources()} | {"causes", "index", "glossary", "hooks", "search", "print"}
     return found
 
 
