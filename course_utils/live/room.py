@@ -96,6 +96,11 @@ class Room:
         return [each for each in self.exercises.values() if each.lesson == self.lesson]
 
     @property
+    def plan(self) -> list[Step]:
+        """The lesson's cut of 90 minutes."""
+        return self._plan
+
+    @property
     def lessons_seen(self) -> list[int]:
         """The lessons that the class has been at, in order."""
         return sorted(int(key.removeprefix("seen ")) for key in self.store.kept if key.startswith("seen "))
@@ -187,7 +192,7 @@ class Room:
 
     def choose(self, lesson: str) -> None:
         """Go to a lesson (`01`), where it was left. Raises `CourseError` where there is none."""
-        self.plan: list[Step] = plan_of(int(lesson))  # the lesson's cut of 90 minutes
+        self._plan = plan_of(int(lesson))
         self.store.put("lesson", lesson)
         self.store.put(f"seen {int(lesson)}", True)
         self.store.put("countdown", None)
