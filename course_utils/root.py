@@ -65,13 +65,16 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:
-    """A zip of `files`, by their path in it. The same files give the same bytes, whatever the machine and day."""
+    """A zip of `files`, by their path in it. The same files give the same bytes, whatever the machine and day.
+
+    A script, which begins with `#!`, may be run.
+    """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name)  # of 1980
             entry.create_system = 3  # Unix, so that the rights count
-            entry.external_attr = 0o644 << 16
+            entry.external_attr = (0o755 if files[name].startswith(b"#!") else 0o644) << 16
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, 9)
     return packed.getvalue()
 
