@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,11 @@ def skip_grammar() -> None:
 def nearest(name: object, known: Iterable[str], most: int = 3) -> list[str]:
     """Return up to `most` of the `known` names that look like `name`, the likeliest first; [] where none does."""
     return difflib.get_close_matches(str(name), list(known), n=most, cutoff=0.5)
+
+
+def name_key(name: str) -> str:
+    """What two people's names have in common that look the same: without accents, capitals and the width of letters."""
+    return re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", name)).casefold()
 
 
 def require(what: str, name: object, known: Iterable[str], lister: str = "") -> str:

@@ -243,14 +243,6 @@ def _rows(work: _Work) -> Iterator[Score]:
     unread = unread or DAMAGED in submission.reason
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
     look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
+    about = {"stage": stage, "look_by_hand": look, "reason": reason, "late": submission.late}
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
-        yield Score(
-            student=submission.student,
-            lesson=submission.name,
-            exercise=name,
-            possible=possible,
-            stage=stage,
-            look_by_hand=look,
-            reason=reason,
-            late=submission.late,
-        )
+        yield Score(submission.student, submission.name, name, possible=possible, **about)

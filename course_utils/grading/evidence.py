@@ -164,28 +164,14 @@ def choose_better(alone: Judged, whole: Judged) -> Judged:
 
 def to_score(student: str, lesson: str, exercise: Declaration, judged: Judged, seconds: float, like: str = "") -> Score:
     """The row of the report for an answer; no text in it has control characters or is long."""
-    reason = _say(judged.reason)
-    if judged.outcome is None:
-        possible = exercise.points
-        return Score(student, lesson, exercise.name, possible=possible, reason=reason, seconds=seconds, like=like)
-    outcome = judged.outcome
-    return Score(
-        student=student,
-        lesson=lesson,
-        exercise=exercise.name,
-        points=outcome.points,
-        possible=exercise.points,
-        stage=printable(outcome.stage),
-        sentence=_say(outcome.sentence),
-        cause=_say(outcome.cause),
-        look_by_hand=bool(judged.reason),
-        reason=reason,
-        seconds=seconds,
-        held=round(judged.held, 3),
-        like=like,
-        got=judged.got,
-        expected=judged.expected,
-    )
+    reason, outcome = _say(judged.reason), judged.outcome
+    about = {"possible": exercise.points, "reason": reason, "seconds": seconds, "like": like}
+    row = Score(student, lesson, exercise.name, **about)
+    if outcome is None:
+        return row
+    words = {"stage": printable(outcome.stage), "sentence": _say(outcome.sentence), "cause": _say(outcome.cause)}
+    texts = {"held": round(judged.held, 3), "got": judged.got, "expected": judged.expected}
+    return replace(row, points=outcome.points, look_by_hand=bool(judged.reason), **words, **texts)
 
 
 def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence[Evidence], str]:
