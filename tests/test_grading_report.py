@@ -211,7 +211,7 @@ def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_pa
     write_pages([SCORES[1], replace(SCORES[1], exercise="smallest"), DAMAGED], tmp_path)
     cells = re.sub(r"(\s*<[^>]+>\s*)+", "|", check_page(tmp_path / "index.html"))
     assert "|Passed least often, by 0 % of those who handed in: largest, smallest.|" in cells
-    assert "|ed|0|0|0.0|! unreadable: 0|look by hand|" in cells
+    assert "|ed|0|0|0.0|!|⚑|unreadable: 0, look by hand|" in cells
     write_pages(SCORES[:1], tmp_path)
     text = check_page(tmp_path / "index.html")
     assert "No wrong answer behaves like a declared mistake." in text
@@ -223,15 +223,3 @@ def test_names_of_pages_differ_and_are_safe():
     assert len({name.lower() for name in names.values()}) == 12
     assert all(re.fullmatch(r"[\w-]{1,75}\.html", name, re.ASCII) for name in names.values())
     assert names["ann"] == "ann.html"
-
-
-def test_the_guides_template_for_marks(tmp_path, monkeypatch):
-    guide = (Path(reports.__file__).parent / "README.md").read_text(encoding="utf-8")
-    code = re.search(r"```python\n(.*?)```", guide, re.DOTALL)[1]
-    worth = {"scale_gradient": ("01_tensor_hooks", 2), "keep_positive": ("01_tensor_hooks", 0)}
-    worth |= {"largest": ("00_start_here", 2)}
-    rows = [Score("ann", lesson, name, points, 2) for name, (lesson, points) in worth.items()]
-    write_scores([*rows, Score("bo", "x", "")], tmp_path / "report")
-    monkeypatch.chdir(tmp_path)
-    exec(code, found := {})
-    assert found["marks"] == {"ann": pytest.approx(100 * (3 * 0.8 * 2 + 2) / (3 * 2 + 2 + 2)), "bo": 0}

@@ -43,7 +43,6 @@ def digest_course() -> str:
     return _digest(paths, f"{sys.version} torch {version('torch')}")
 
 
-@functools.cache
 def digest_lesson(lesson: str) -> str:
     """A digest of what the scores of one lesson depend on besides: its text, its cases and its answers."""
     paths = {path for pattern in LESSON for path in ROOT.glob(pattern.format(lesson[:2]))}
@@ -66,7 +65,7 @@ class GradingMemory(Closing):
     """
 
     def __init__(self, report: Path | None, anew: str | None = None) -> None:
-        self._anew = anew
+        self._anew, self._digest_lesson = anew, functools.cache(digest_lesson)
         self.problem, self.secret, self.isolation, self._folder = "", secrets.randbits(128), [], None
         if report is None:
             return
@@ -98,7 +97,7 @@ class GradingMemory(Closing):
 
     def recall(self, student: str, lesson: str, data: bytes) -> tuple[str, list[Score]]:
         """The name under which is kept what is judged of a submission, and what was; [] if nothing can be read."""
-        whose = json.dumps([student, lesson, digest_lesson(lesson), hashlib.sha256(data).hexdigest()])
+        whose = json.dumps([student, lesson, self._digest_lesson(lesson), hashlib.sha256(data).hexdigest()])
         name = f"{hashlib.sha256(whose.encode()).hexdigest()[:40]}.json"
         if student == self._anew:
             return name, []
