@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from course_utils import exercises
-from course_utils.exercises import check, classroom, engine, hint, predict, progress, saved_progress, solution, why
+from course_utils.exercises import check, classroom, declaration, hint, predict, progress, saved_progress, solution, why
 from course_utils.exercises.declaration import Prediction
 from course_utils.exercises.engine import find
 from course_utils.show import render_markdown
@@ -70,7 +70,7 @@ HTML = '<p><strong>Add</strong> <span class="math inline">$a_1$</span>.</p>'
 
 @pytest.fixture
 def asked(monkeypatch):
-    monkeypatch.setitem(engine._predictions(), ASKED.name, ASKED)
+    monkeypatch.setitem(declaration._predictions(), ASKED.name, ASKED)
     monkeypatch.setattr(classroom.session, "explanations", {})
     return ASKED
 
