@@ -59,7 +59,8 @@ def seal(lesson: Path) -> dict[str, Any]:
                 found["exercises"][defined_name(cell.source, where)] = read_exercise(sealed) | {"task": cell.source}
             else:
                 name = called_with(cell.source, "predict")
-                found["predictions"][name] = read_prediction(sealed) | {"waits": find_waiting(name, cells[number:])}
+                waits = {"waits": find_waiting(name, cells[number:])}
+                found["predictions"][name] = read_prediction(sealed) | waits
         except CourseError as error:
             raise CourseError(f"{where}: in the sealed cell above it, {error}") from None
     return found
@@ -98,7 +99,7 @@ def read_prediction(text: str) -> dict[str, Any]:
 def find_waiting(name: str, cells: Iterable[NotebookNode]) -> list[str]:
     """The ids of the cells that show what the prediction `name` asks: those of `cells` up to its explanation.
 
-    Exercises and other predictions do not wait. Raises `CourseError` where nothing explains the prediction.
+    Exercises and other predictions do not wait; nothing does where no cell explains the prediction.
     """
     waiting = []
     for cell in cells:
@@ -107,7 +108,7 @@ def find_waiting(name: str, cells: Iterable[NotebookNode]) -> list[str]:
             return waiting
         if cell.cell_type == "code" and not tags & {"answer", "check", "predict", "why"}:
             waiting.append(cell.id)
-    raise CourseError(f'no cell below calls why("{name}").')
+    return []
 
 
 def _join(text: str) -> str:

@@ -11,6 +11,7 @@ import dis
 import functools
 import inspect
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,6 +100,12 @@ def find_by_name(name: str, known: Mapping[str, Any], kind: str) -> Any:
         return known[name]
     near = f"; did you mean {' or '.join(names)}?" if (names := nearest(name, known)) else "."
     raise CourseError(f"`{name}` is not the name of {kind}{near}")
+
+
+def called_with(source: str, function: str) -> str | None:
+    """The exercise or prediction that the first call `function(name)` or `function("name")` in `source` is about."""
+    call = re.search(rf"""(?<![\w.]){function}\(\s*(["']?)(\w+)\1\s*[,)]""", source)
+    return call and call[2]
 
 
 def _numbers(lesson: int | None) -> list[int]:

@@ -7,13 +7,22 @@ from dataclasses import dataclass
 from course_utils.exercises import saved_progress
 from course_utils.exercises.declaration import Prediction, find_prediction, predictions_of
 from course_utils.exercises.session import joined_class, session
-from course_utils.exercises.waiting import WaitingOutputs, running_shell
+from course_utils.exercises.waiting import WaitingOutputs
 from course_utils.root import CourseError
-from course_utils.show import Note, code_spans, make_panel, page_templates, render_markdown
+from course_utils.show import (
+    Note,
+    code_spans,
+    make_panel,
+    page_templates,
+    render_markdown,
+    running_shell,
+    say_how_to_wake,
+)
 
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
 WAITS = "This explanation opens when your instructor reveals the answer."
 HIDDEN = "Commit to an answer first: the output of this cell waits for your prediction above."
+AGAIN = "Then it appears here. If it does not, run this cell again."
 HELD = "The output of this cell waits until your instructor reveals the answer."
 
 
@@ -22,6 +31,7 @@ class _View:
     prediction: Prediction
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        say_how_to_wake()
         return {**self._widget()._repr_mimebundle_(), "text/plain": str(self), "text/html": self._repr_html_()}
 
 
@@ -162,10 +172,12 @@ def _let_outputs_wait(lesson: int) -> None:
 
 
 def _why_output_waits(asked: Prediction) -> Note | None:
-    if _is_open(asked):
-        return None
-    again = "It appears here by itself. If it does not, run this cell again."
-    return Note(HELD if _commitment(asked) else HIDDEN, (again,), symbol="…")
+    return None if _is_open(asked) else tell_what_output_waits_for(_commitment(asked))
+
+
+def tell_what_output_waits_for(said: str | None) -> Note:
+    """The note in the place of an output that answers a closed prediction, for who has `said` this."""
+    return Note(HELD if said else HIDDEN, (AGAIN,), symbol="…")
 
 
 def _say_guess(asked: Prediction) -> Note:

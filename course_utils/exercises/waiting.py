@@ -8,14 +8,13 @@ never kept back.
 
 import contextlib
 import io
-import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from course_utils.exercises.declaration import Prediction
-from course_utils.show import Note
+from course_utils.show import Note, running_cell
 
 Output = tuple[dict[str, Any], dict[str, Any]]  # the data by their kinds, and the metadata
 NOTHING: Output = ({"text/plain": "", "text/html": ""}, {})
@@ -72,7 +71,7 @@ class WaitingOutputs:
     def _begin(self, _: object) -> None:
         self._keeping.close()  # of a cell that never came to its end
         self._running = None
-        cell = _running_cell(self._shell)
+        cell = running_cell()
         self._kept.pop(cell, None)
         if self._find_reason(cell):
             self._running = cell, self._keeping.enter_context(_keep_outputs(self._shell))
@@ -96,24 +95,6 @@ class WaitingOutputs:
 
     def _update(self, place: str, output: Output) -> None:
         self._publish(output, transient={"display_id": place}, update=True)
-
-
-def running_shell() -> Any:
-    """IPython's shell in a kernel; None elsewhere."""
-    if "ipykernel" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return shell if hasattr(shell, "kernel") else None
-
-
-def _running_cell(shell: Any) -> str:
-    """The id of the cell that runs, where somebody sits at a front end that tells it; else ""."""
-    asked = shell.get_parent() or {}
-    if not asked.get("content", {}).get("allow_stdin"):
-        return ""
-    return str(asked.get("metadata", {}).get("cellId", ""))
 
 
 @contextlib.contextmanager
