@@ -46,7 +46,7 @@ def running_cell() -> str:
     asked = (shell and shell.get_parent()) or {}
     cell = str(asked.get("metadata", {}).get("cellId", ""))
     is_id = ":" not in cell  # VS Code tells an address in its place
-    return cell if is_id and asked["content"].get("allow_stdin") else ""
+    return cell if is_id and asked.get("content", {}).get("allow_stdin") else ""
 
 
 def say_how_to_wake() -> None:

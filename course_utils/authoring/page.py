@@ -22,6 +22,7 @@ from course_utils.root import ASSETS, CourseError
 from course_utils.show import code_spans, still_picture
 
 _FORMULA = re.compile(r'<(span|div) class="math (inline|block)">\s*\$+(.*?)\$+\s*</\1>', re.DOTALL)
+_LINK = re.compile(r'<a href="[^"]*\.ipynb">(.*?)</a>')  # another lesson's notebook does not lie beside the page
 SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
 
 
@@ -51,7 +52,7 @@ def flatten(output: NotebookNode) -> dict[str, str]:
     if picture and metadata.get(WIDGET):
         return {"text/html": f"<figure>{picture}<figcaption>{code_spans(words.strip())}</figcaption></figure>"}
     if "text/html" in data:
-        return {"text/html": draw_formulas(data["text/html"])}
+        return {"text/html": _LINK.sub(r"\1", draw_formulas(data["text/html"]))}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
 
 
@@ -95,7 +96,6 @@ class _Renderer(IPythonRenderer):
     inline_math = staticmethod(lambda body: mathml(body, "inline"))
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        # Another lesson's notebook does not lie beside the page.
         return text if url.endswith(".ipynb") else super().link(text, url, title)
 
 

@@ -45,7 +45,8 @@ def seal(lesson: Path) -> dict[str, Any]:
     Raises `CourseError` where an answer or a prediction has no sealed cell, or a sealed cell does not keep the form.
     """
     cells = read_whole(lesson).cells
-    found: dict[str, Any] = {"exercises": {}, "predictions": {}}
+    title = cells[0].source.partition("\n")[0].lstrip("# ")
+    found: dict[str, Any] = {"title": title, "notebook": f"{lesson.stem}.ipynb", "exercises": {}, "predictions": {}}
     for number, (above, cell) in enumerate(pairwise([None, *cells]), start=1):
         sealed = above.source if above is not None and SEALED in tags_of(above) else None
         kind = next((tag for tag in ("answer", "predict") if tag in tags_of(cell)), None)

@@ -77,6 +77,11 @@ def read_predictions(lesson: int | None = None) -> list[Prediction]:
     ]
 
 
+def name_of(lesson: int) -> tuple[str, str]:
+    """The title of a lesson, and the name of its notebook."""
+    return _read(lesson)["title"], _read(lesson)["notebook"]
+
+
 @functools.cache
 def _predictions() -> dict[str, Prediction]:
     return {each.name: each for each in read_predictions()}

@@ -39,7 +39,7 @@ class WaitingOutputs:
         self, shell: Any, reason: Callable[[Prediction], Note | None], guess: Callable[[Prediction], Note]
     ) -> None:
         self._shell, self._reason, self._guess = shell, reason, guess
-        self._asked: dict[str, list[Prediction]] = {}  # by cell
+        self._asked: dict[str, dict[str, Prediction]] = {}  # by cell, and by name
         self._kept: dict[str, Kept] = {}  # by cell
         self._keeping = contextlib.ExitStack()
         self._running: tuple[str, list[Output]] | None = None  # the cell that runs now, if its output is kept
@@ -48,10 +48,9 @@ class WaitingOutputs:
 
     def expect(self, predictions: Iterable[Prediction]) -> None:
         """Keep back what the cells show that answer one of these."""
-        self._asked = {}
         for prediction in predictions:
             for cell in prediction.waits:
-                self._asked.setdefault(cell, []).append(prediction)
+                self._asked.setdefault(cell, {})[prediction.name] = prediction
 
     def play(self) -> None:
         """Show what need not wait any more, below the learner's guess; the others say anew why they wait."""
@@ -60,12 +59,12 @@ class WaitingOutputs:
                 self._update(kept.places[0], _show(note))
                 continue
             del self._kept[cell]
-            guess = _show(self._guess(self._asked[cell][0]))
+            guess = _show(self._guess(next(iter(self._asked[cell].values()))))
             for place, output in zip(kept.places, [guess, *kept.outputs], strict=True):
                 self._update(place, output)
 
     def _find_reason(self, cell: str) -> Note | None:
-        reasons = (self._reason(prediction) for prediction in self._asked.get(cell, ()))
+        reasons = (self._reason(prediction) for prediction in self._asked.get(cell, {}).values())
         return next((reason for reason in reasons if reason), None)
 
     def _begin(self, _: object) -> None:

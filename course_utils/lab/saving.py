@@ -1,9 +1,9 @@
 """What is saved in the place of what needs a running kernel: still pictures, and no answer that nobody asked for.
 
-Jupyter calls `before_save`, which its configuration under `make lab` names: a widget is saved as its still picture and
-its words, a prediction as its question with the learner's answer, and an output that answers a
-question which is still open as a note. All else is saved as it is: text, errors, the learner's own cells. The browser
-shows on what it showed. Where the hook fails, Jupyter says so in its log and saves the notebook as it is.
+Jupyter calls `before_save`, which its configuration under `make lab` names. A widget is saved as its still picture and
+its words, a prediction as its question with the learner's answer, and an output that answers an open question as a
+note. All else is saved as it is: text, errors, the learner's own cells. What the browser shows stays. Where the hook
+fails, Jupyter says so in its log and saves the notebook as it came.
 """
 
 import contextlib
@@ -75,8 +75,9 @@ def _still(output: Json, cell: Json, asked: Prediction | None, said: str | None)
         view = PredictionView(asked) if called_with(_text(cell["source"]), "predict") else WhyView(asked)
         is_told = said is not None and isinstance(view, WhyView)  # there is nothing to wake
         return {"text/plain": words, "text/html": view.draw(said) + ("" if is_told else wake)}
-    picture = still_picture({kind: _text(data) for kind, data in output["data"].items()}, output["metadata"])
-    return {"text/plain": words, "text/html": f"<div>{picture}<p>{code_spans(words)}</p></div>{wake}"}
+    data = {kind: _text(each) for kind, each in output["data"].items() if kind != WIDGET_VIEW}
+    shown = data.get("text/html") or f"<p>{still_picture(data, output['metadata'])}</p><p>{code_spans(words)}</p>"
+    return {"text/plain": words, "text/html": f"<div>{shown}</div>{wake}"}
 
 
 def _hide(outputs: list[Json]) -> list[Json]:
