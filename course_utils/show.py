@@ -96,15 +96,6 @@ class Note(Told):
         return super()._repr_html_() + code
 
 
-def still_picture(data: Mapping[str, str], metadata: Mapping[str, Any]) -> str:
-    """The picture among the data of an output as HTML with its words; "" where there is none."""
-    picture = data.get("image/svg+xml", "")  # which carries its words itself
-    for mime in {"image/png", "image/jpeg"} & set(data):
-        alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or data.get("text/plain", ""))
-        picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
-    return picture
-
-
 def code_spans(text: str) -> str:
     """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
     text = html.escape(text, quote=False).replace("\n", "<br>")
@@ -125,6 +116,15 @@ def render_markdown(text: str) -> str:
     reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
     look = "line-height:1.6;max-width:80ch;overflow-x:auto;position:relative"  # wide formulas scroll
     return f'<div class="jp-RenderedHTMLCommon" style="{look}">{reader.render(text)}</div>'
+
+
+def still_picture(data: Mapping[str, str], metadata: Mapping[str, Any]) -> str:
+    """The picture among the data of an output as HTML with its words; "" where there is none."""
+    picture = data.get("image/svg+xml", "")  # which carries its words itself
+    for mime in {"image/png", "image/jpeg"} & set(data):
+        alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or data.get("text/plain", ""))
+        picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
+    return picture
 
 
 def page_templates() -> Environment:

@@ -5,7 +5,8 @@ import os
 import pytest
 from jupyter_client.manager import start_new_kernel
 
-from course_utils.exercises.declaration import find_prediction
+from course_utils.authoring import source
+from course_utils.exercises.declaration import find_prediction, predictions_of
 
 pytestmark = pytest.mark.slow
 
@@ -123,3 +124,11 @@ def test_what_the_class_keeps_closed_opens_with_it(front):
 )
 def test_where_no_front_end_names_its_cells_nothing_waits(front, metadata, allow_stdin):
     assert front.run(CELL, "print('thirty')", metadata, allow_stdin) == ["thirty\n"]
+
+
+@pytest.mark.parametrize("lesson", source.sources(), ids=lambda path: path.stem)
+def test_every_prediction_has_cells_that_wait_and_no_answer_waits(lesson):
+    tags = {cell.id: source.tags_of(cell) for cell in source.learner(lesson).cells if cell.cell_type == "code"}
+    for prediction in predictions_of(source.number_of(lesson)):
+        assert prediction.waits
+        assert [cell for cell in prediction.waits if {"answer", "check", "predict"} & set(tags[cell])] == []
