@@ -78,7 +78,7 @@ def test_all_that_a_cell_shows_waits_for_the_commit_and_comes_in_its_order(front
     (note,) = front.run(CELL, SHOWS)
     assert note.startswith(HIDDEN)
     assert front.run("next", "_ + 1") == ["31"], "what the cell computed is there"
-    front.run("commits", f"predict('{NAME}', 30)")
+    assert "Compare it with the output below." in front.run("commits", f"predict('{NAME}', 30)")[0]
     assert front.read(CELL) == ["You said 30.", "thirty\n", "'shown'", "late\n", "30"]
     assert front.run(CELL, SHOWS) == ["thirty\n", "'shown'", "late\n", "30"], "run again, it is a cell like any other"
 

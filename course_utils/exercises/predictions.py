@@ -125,12 +125,13 @@ def _commit(asked: Prediction, choice: str) -> Note:
     saved_progress.save("predictions", asked.name, first)
     if told:
         joined_class.votes[asked.name] = choice
-    _open_what_may()
+    is_shown = _open_what_may()
     if first != choice:
         said = f"You said {first} at first, and now {choice}." if told else f"You said {first}."
         return Note(said, ("Your first prediction counts, so it stays as it is.", *told))
     below = "The explanation below them is open now." if _is_open(asked) else WAITS
-    lines = f"Run the next cells and compare. {below}", *told, session.warn_once_of_loss()
+    compare = "Compare it with the output below." if is_shown else "Run the next cells and compare."
+    lines = f"{compare} {below}", *told, session.warn_once_of_loss()
     return Note(f"You said {choice}.", tuple(line for line in lines if line))
 
 
@@ -155,12 +156,14 @@ def follow_class(opened: Mapping[str, bool]) -> None:
     _open_what_may()
 
 
-def _open_what_may() -> None:
-    """Bring all explanations and outputs in sight to what the learner, and the class, have done by now."""
+def _open_what_may() -> bool:
+    """Bring all explanations and outputs in sight to what the learner, and the class, have done by now.
+
+    Returns whether an output came that had waited.
+    """
     for name in list(session.explanations):
         why(name)._widget()
-    if session.waiting:
-        session.waiting.play()
+    return bool(session.waiting and session.waiting.play())
 
 
 def _let_outputs_wait(lesson: int) -> None:

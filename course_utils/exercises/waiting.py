@@ -52,8 +52,12 @@ class WaitingOutputs:
             for cell in prediction.waits:
                 self._asked.setdefault(cell, {})[prediction.name] = prediction
 
-    def play(self) -> None:
-        """Show what need not wait any more, below the learner's guess; the others say anew why they wait."""
+    def play(self) -> bool:
+        """Show what need not wait any more, below the learner's guess; the others say anew why they wait.
+
+        Returns whether there was anything to show.
+        """
+        before = len(self._kept)
         for cell, kept in list(self._kept.items()):
             if note := self._find_reason(cell):
                 self._update(kept.places[0], _show(note))
@@ -62,6 +66,7 @@ class WaitingOutputs:
             guess = _show(self._guess(next(iter(self._asked[cell].values()))))
             for place, output in zip(kept.places, [guess, *kept.outputs], strict=True):
                 self._update(place, output)
+        return len(self._kept) < before
 
     def _find_reason(self, cell: str) -> Note | None:
         reasons = (self._reason(prediction) for prediction in self._asked.get(cell, {}).values())

@@ -47,11 +47,10 @@ def settle(notebook: Json, choices: Mapping[str, str] | None) -> Json:
     # Where the learner has JupyterLab save the widgets themselves, their views stay.
     alive = settled["metadata"].get("widgets", {}).get(WIDGET_STATE, {}).get("state", {})
     for cell in cells:
-        prediction = _find_asked(cell)
         for output in cell["outputs"]:
             view = output.get("data", {}).get(WIDGET_VIEW)
             if view is not None and view["model_id"] not in alive:
-                output["data"] = _still(output, cell, prediction, said.get(prediction and prediction.name))
+                output["data"] = _still(output, cell, said)
         if choices is not None and cell.get("id") in waiting and _is_as_it_came(cell):
             cell["outputs"] = _hide(cell["outputs"])
     return settled
@@ -68,15 +67,18 @@ def _option(asked: Prediction, choice: object) -> str | None:
     return choice if choice in list(asked.options) else None  # what was saved may be anything
 
 
-def _still(output: Json, cell: Json, asked: Prediction | None, said: str | None) -> Json:
+def _still(output: Json, cell: Json, said: Mapping[str, str | None]) -> Json:
     """The data of a widget's output without the widget: what it shows, in words and pictures, and how to wake it."""
-    words, wake = _text(output["data"].get("text/plain", "")), (ASSETS / "wake.html").read_text(encoding="utf-8")
-    if asked:
-        view = PredictionView(asked) if called_with(_text(cell["source"]), "predict") else WhyView(asked)
-        is_told = said is not None and isinstance(view, WhyView)  # there is nothing to wake
-        return {"text/plain": words, "text/html": view.draw(said) + ("" if is_told else wake)}
     data = {kind: _text(each) for kind, each in output["data"].items() if kind != WIDGET_VIEW}
-    shown = data.get("text/html") or f"<p>{still_picture(data, output['metadata'])}</p><p>{code_spans(words)}</p>"
+    words, wake = data.get("text/plain", ""), (ASSETS / "wake.html").read_text(encoding="utf-8")
+    asked = _find_asked(cell)
+    if asked is None:
+        shown = data.get("text/html") or f"<p>{still_picture(data, output['metadata'])}</p><p>{code_spans(words)}</p>"
+    elif called_with(_text(cell["source"]), "predict"):
+        shown = PredictionView(asked).draw(said[asked.name])
+    else:
+        shown = WhyView(asked).draw(said[asked.name])
+        wake = wake if said[asked.name] is None else ""
     return {"text/plain": words, "text/html": f"<div>{shown}</div>{wake}"}
 
 

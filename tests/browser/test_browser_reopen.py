@@ -119,6 +119,10 @@ def test_run_all_tells_nothing_and_a_closed_lesson_opens_with_its_pictures_and_g
         visit.window.run(number)
         visit.commit(SECOND, "30")
         visit.window.cell(number).get_by_text("w.grad = 30").wait_for()
+        save(visit.window)
+        visit.write_below(visit.find("why")[FIRST], OWN)
+        save(visit.window)
+        assert visit.page.locator(".jp-Dialog").count() == 0, "the file is what JupyterLab has saved"
         assert visit.window.complaints == []
         visit.page.close()
 
