@@ -38,7 +38,7 @@ class FrontEnd:
                 if told["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                     return self.read(cell)
             elif kind == "update_display_data":
-                self.places[said["transient"]["display_id"]][:] = [_look(said["data"])]
+                self.places.get(said["transient"]["display_id"], [])[:] = [_look(said["data"])]
             elif kind in ("display_data", "execute_result"):
                 below.append([_look(said["data"])])
                 self.places[said.get("transient", {}).get("display_id")] = below[-1]
@@ -104,6 +104,16 @@ def test_each_prediction_has_its_own_cells_and_a_second_run_takes_the_place_of_t
     assert front.read(CELL)[0].startswith(HIDDEN)
     front.run(CELL, "x = 1")
     assert front.read(CELL) == [], "a cell that shows nothing needs no note"
+
+
+def test_several_cells_of_one_prediction_come_together_below_one_guess(front):
+    several = find_prediction("reused_relu").waits  # of lesson 03
+    front.run("asks", "predict('reused_relu')")
+    assert [front.run(cell, f"print({n})")[0][: len(HIDDEN)] for n, cell in enumerate(several)] == [HIDDEN] * 2
+    option = next(iter(find_prediction("reused_relu").options))
+    front.run("commits", f"predict('reused_relu', {option!r})")
+    assert [front.read(cell) for cell in several] == [[f"You said {option}.", "0\n"], ["1\n"]]
+    assert front.run(CELL, "print('thirty')")[0].startswith(HIDDEN), "those of the other lesson still wait"
 
 
 def test_what_the_class_keeps_closed_opens_with_it(front):

@@ -129,7 +129,7 @@ def _commit(asked: Prediction, choice: str) -> Note:
     if first != choice:
         said = f"You said {first} at first, and now {choice}." if told else f"You said {first}."
         return Note(said, ("Your first prediction counts, so it stays as it is.", *told))
-    below = "The explanation below them is open now." if _is_open(asked) else WAITS
+    below = "The explanation is open now, too." if _is_open(asked) else WAITS
     compare = "Compare it with the output below." if is_shown else "Run the next cells and compare."
     lines = f"{compare} {below}", *told, session.warn_once_of_loss()
     return Note(f"You said {choice}.", tuple(line for line in lines if line))

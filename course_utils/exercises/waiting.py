@@ -57,13 +57,16 @@ class WaitingOutputs:
 
         Returns whether there was anything to show.
         """
+        told: set[str] = set()  # the predictions whose guess stands there
         before = len(self._kept)
         for cell, kept in list(self._kept.items()):
             if note := self._find_reason(cell):
                 self._update(kept.places[0], _show(note))
                 continue
             del self._kept[cell]
-            guess = _show(self._guess(next(iter(self._asked[cell].values()))))
+            prediction = next(iter(self._asked[cell].values()))
+            guess = NOTHING if prediction.name in told else _show(self._guess(prediction))
+            told.add(prediction.name)
             for place, output in zip(kept.places, [guess, *kept.outputs], strict=True):
                 self._update(place, output)
         return len(self._kept) < before
