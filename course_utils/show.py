@@ -6,9 +6,10 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course_utils.root import ASSETS
 
@@ -27,6 +28,35 @@ def make_panel(rows: Sequence[Widget], width: str = "none") -> Widget:
 
     keys = HTML((ASSETS / "keep_keys.html").read_text(), layout={"display": "none"})
     return VBox([*rows, keys], layout={"max_width": width}).add_class("course-panel")
+
+
+def running_shell() -> Any:
+    """IPython's shell in a kernel; None elsewhere."""
+    if "ipykernel" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def running_cell() -> str:
+    """The id of the cell that runs, where somebody runs it in JupyterLab or Notebook 7; "" elsewhere."""
+    shell = running_shell()
+    asked = (shell and shell.get_parent()) or {}
+    cell = str(asked.get("metadata", {}).get("cellId", ""))
+    is_id = ":" not in cell  # VS Code tells an address in its place
+    return cell if is_id and asked.get("content", {}).get("allow_stdin") else ""
+
+
+def say_how_to_wake() -> None:
+    """For JupyterLab without the course's settings: beside a widget, a style for the day when its kernel has ended.
+
+    There, a saved widget would be an error message.
+    """
+    if running_cell():
+        style = f"<style>{(ASSETS / 'asleep.css').read_text(encoding='utf-8')}</style>"
+        running_shell().display_pub.publish({"text/html": style, "text/plain": ""})
 
 
 class Told:
@@ -86,6 +116,15 @@ def render_markdown(text: str) -> str:
     reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
     look = "line-height:1.6;max-width:80ch;overflow-x:auto;position:relative"  # wide formulas scroll
     return f'<div class="jp-RenderedHTMLCommon" style="{look}">{reader.render(text)}</div>'
+
+
+def still_picture(data: Mapping[str, str], metadata: Mapping[str, Any]) -> str:
+    """The picture among the data of an output as HTML with its words; "" where there is none."""
+    picture = data.get("image/svg+xml", "")  # which carries its words itself
+    for mime in {"image/png", "image/jpeg"} & set(data):
+        alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or data.get("text/plain", ""))
+        picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
+    return picture
 
 
 def page_templates() -> Environment:

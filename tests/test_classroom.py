@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from course_utils import exercises
-from course_utils.exercises import check, classroom, engine, hint, predict, progress, saved_progress, solution, why
+from course_utils.exercises import check, classroom, declaration, hint, predict, progress, saved_progress, solution, why
 from course_utils.exercises.declaration import Prediction
 from course_utils.exercises.engine import find
 from course_utils.show import render_markdown
@@ -70,7 +70,7 @@ HTML = '<p><strong>Add</strong> <span class="math inline">$a_1$</span>.</p>'
 
 @pytest.fixture
 def asked(monkeypatch):
-    monkeypatch.setitem(engine._predictions(), ASKED.name, ASKED)
+    monkeypatch.setitem(declaration._predictions(), ASKED.name, ASKED)
     monkeypatch.setattr(classroom.session, "explanations", {})
     return ASKED
 
@@ -180,9 +180,22 @@ def test_progress_is_kept_in_the_work_folder(work, monkeypatch):
     assert stored["predictions"] == {"hook_on_a": "15"}
     (work / "deeper").mkdir()
     monkeypatch.chdir(work / "deeper")
-    assert str(progress()).splitlines()[2].split()[:2] == ["01", "1"]
+    assert "01 Tensor hooks 1 of 8 1 of 6 02" in " ".join(str(progress()).split())
+    assert str(progress()).endswith("Go on with 01, Tensor hooks.")
+    assert 'Go on with <a href="01_tensor_hooks.ipynb">01 Tensor hooks</a>.' in progress()._repr_html_()
     assert "make lab" not in str(progress())
     assert '<meter min="0" max="1" value="0" aria-hidden="true"></meter> 0 of 1' in progress()._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("done", "next_one"),
+    [([0, 0, 0], 0), ([2, 1, 0], 1), ([2, 2, 0], 2), ([0, 2, 0], 2), ([1, 2, 2], 0), ([2, 2, 2], None)],
+)
+def test_one_goes_on_where_one_was_last_and_comes_back_to_what_was_left_out(done, next_one):
+    rows = [classroom.Done(n, f"Lesson {n}", f"{n}.ipynb", passed, 2, 0, 0) for n, passed in enumerate(done)]
+    shown = classroom.Progress(rows, kept=True)
+    assert shown.next_lesson == (None if next_one is None else rows[next_one])
+    assert ("You have passed every exercise" in str(shown)) is (next_one is None)
 
 
 @pytest.mark.parametrize(

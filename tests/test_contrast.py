@@ -143,7 +143,7 @@ def besides() -> dict[str, str]:
         "prediction": shown(classroom.predict("gradient_of_square")._widget()),
         "hint": classroom.Note("Hint 1 of 3", ("a nudge",), "→")._repr_html_(),
         "solution": classroom.Note("One answer", symbol="→", code="return 1")._repr_html_(),
-        "progress": classroom.Progress(((1, 1, 2, 0, 1), (2, 0, 2, 1, 1)), kept=False)._repr_html_(),
+        "progress": classroom.Progress((classroom.Done(1, "One", "01.ipynb", 1, 2, 0, 1),), kept=False)._repr_html_(),
         "doctor": doctor.Diagnosis(findings)._repr_html_(),
         "problem": make_problem("no such thing"),
         "table": make_table(("a", "b"), [("1", "2"), ("3", "4")], "caption"),

@@ -19,8 +19,9 @@ from course_utils.authoring.source import called_with, tags_of
 from course_utils.exercises.declaration import Prediction
 from course_utils.exercises.engine import find_prediction
 from course_utils.root import ASSETS, CourseError
-from course_utils.show import code_spans
+from course_utils.show import code_spans, still_picture
 
+_LINK = re.compile(r'<a href="[^"]*\.ipynb">(.*?)</a>')  # another lesson's notebook does not lie beside the page
 _FORMULA = re.compile(r'<(span|div) class="math (inline|block)">\s*\$+(.*?)\$+\s*</\1>', re.DOTALL)
 SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
 
@@ -47,14 +48,11 @@ def flatten_outputs(notebook: NotebookNode) -> NotebookNode:
 def flatten(output: NotebookNode) -> dict[str, str]:
     """The data of an output as text or static HTML."""
     data, metadata, words = output.data, output.metadata, output.data.get("text/plain", "")
-    picture = data.get("image/svg+xml", "")  # which carries its words itself
-    for mime in {"image/png", "image/jpeg"} & set(data):
-        alt = html.escape(metadata.get(mime, {}).get("alt") or metadata.get("alt") or words)
-        picture = f'<img alt="{alt}" src="data:{mime};base64,{data[mime]}">'.replace("\n", "")
+    picture = still_picture(data, metadata)
     if picture and metadata.get(WIDGET):
         return {"text/html": f"<figure>{picture}<figcaption>{code_spans(words.strip())}</figcaption></figure>"}
     if "text/html" in data:
-        return {"text/html": draw_formulas(data["text/html"])}
+        return {"text/html": _LINK.sub(r"\1", draw_formulas(data["text/html"]))}
     return {"text/html": f"<figure>{picture}</figure>"} if picture else {"text/plain": words}
 
 
@@ -98,7 +96,6 @@ class _Renderer(IPythonRenderer):
     inline_math = staticmethod(lambda body: mathml(body, "inline"))
 
     def link(self, text: str, url: str, title: str | None = None) -> str:
-        # Another lesson's notebook does not lie beside the page.
         return text if url.endswith(".ipynb") else super().link(text, url, title)
 
 

@@ -18,15 +18,20 @@ Above a cell `predict("name")`:
     What the cells showed, and why, in Markdown.
 """
 
+from __future__ import annotations
+
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from course_utils.authoring.source import FOLDER, SEALED, called_with, defined_name, place, read_whole, sources, tags_of
 from course_utils.root import CourseError, sealed_path, write_whole
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 HEAD = re.compile(r"(\d+) points?(?:\n(.*))?", re.DOTALL)
 HINT = re.compile(r"^\d+\. (.+(?:\n {3}.+)*)$", re.MULTILINE)
@@ -39,8 +44,10 @@ def seal(lesson: Path) -> dict[str, Any]:
 
     Raises `CourseError` where an answer or a prediction has no sealed cell, or a sealed cell does not keep the form.
     """
-    found: dict[str, Any] = {"exercises": {}, "predictions": {}}
-    for number, (above, cell) in enumerate(pairwise([None, *read_whole(lesson).cells]), start=1):
+    cells = read_whole(lesson).cells
+    title = cells[0].source.partition("\n")[0].lstrip("# ")
+    found: dict[str, Any] = {"title": title, "notebook": f"{lesson.stem}.ipynb", "exercises": {}, "predictions": {}}
+    for number, (above, cell) in enumerate(pairwise([None, *cells]), start=1):
         sealed = above.source if above is not None and SEALED in tags_of(above) else None
         kind = next((tag for tag in ("answer", "predict") if tag in tags_of(cell)), None)
         if sealed is None and kind is None:
@@ -52,7 +59,9 @@ def seal(lesson: Path) -> dict[str, Any]:
             if kind == "answer":
                 found["exercises"][defined_name(cell.source, where)] = read_exercise(sealed) | {"task": cell.source}
             else:
-                found["predictions"][called_with(cell.source, "predict")] = read_prediction(sealed)
+                name = called_with(cell.source, "predict")
+                waits = {"waits": find_waiting(name, cells[number:])}
+                found["predictions"][name] = read_prediction(sealed) | waits
         except CourseError as error:
             raise CourseError(f"{where}: in the sealed cell above it, {error}") from None
     return found
@@ -86,6 +95,21 @@ def read_prediction(text: str) -> dict[str, Any]:
     if BOX.search(question) or BOX.search(why):
         raise CourseError("an option is not written as `- [ ] the option: what to say to who chose it`.")
     return {"question": _join(question), "options": options, "answer": right[0], "why": why, "ask": ask}
+
+
+def find_waiting(name: str, cells: Iterable[NotebookNode]) -> list[str]:
+    """The ids of the cells that show what the prediction `name` asks: those of `cells` up to its explanation.
+
+    Exercises and other predictions do not wait; nothing does where no cell explains the prediction.
+    """
+    waiting = []
+    for cell in cells:
+        tags = set(tags_of(cell))
+        if "why" in tags and called_with(cell.source, "why") == name:
+            return waiting
+        if cell.cell_type == "code" and not tags & {"answer", "check", "predict", "why"}:
+            waiting.append(cell.id)
+    return []
 
 
 def _join(text: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from course_utils.authoring import pace
+from course_utils.exercises.declaration import called_with
 from course_utils.root import ROOT, CourseError, nearest
 
 if TYPE_CHECKING:
@@ -167,12 +168,6 @@ def defined_name(source: str, where: str = "the cell") -> str:
         defined = ", ".join(names) or "none"
         raise CourseError(f"{where}: an answer cell defines one function or class; this one defines {defined}.")
     return names[0]
-
-
-def called_with(source: str, function: str) -> str | None:
-    """The exercise or prediction that the first call `function(name)` or `function("name")` in `source` is about."""
-    call = re.search(rf"""(?<![\w.]){function}\(\s*(["']?)(\w+)\1\s*[,)]""", source)
-    return call and call[2]
 
 
 def _lasting_name(cell: NotebookNode, where: str) -> str:

@@ -6,10 +6,12 @@ import gc
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from course_utils.exercises import saved_progress as saved
+from course_utils.exercises.declaration import name_of
 from course_utils.exercises.engine import Exercise, exercises_of, find, predictions_of
 from course_utils.exercises.evidence import codes_of
 from course_utils.exercises.outcome import Outcome, Stage
@@ -23,6 +25,7 @@ __all__ = ["check", "hint", "predict", "progress", "solution", "why"]  # for les
 __all__ += ["LOST", "SEALED", "VISIBLE_SEED", "WAITS", "Note", "Progress", "follow_class", "joined_class", "session"]
 
 ATTEMPTS_BEFORE_SOLUTION = 3
+ALL_DONE = "You have passed every exercise and made every prediction."
 OLDER = "The cell that you ran last for `{0}` stopped with an error, so `{0}` is an older one: mend that cell first."
 NOT_RUN = "This is the same function as at the last check: if you have edited its cell, run that cell first."
 ONLY_FIRST = "On the first inputs it was right; on these others it is not yet."
@@ -196,22 +199,53 @@ def solution(answer: object, now: bool = False) -> Note:
     return Note(f"One answer to {found.name}", symbol="→", code=found.source.rstrip())
 
 
+class Done(NamedTuple):
+    """What is done of a lesson: exercises passed, of how many, and predictions made, of how many."""
+
+    lesson: int
+    title: str
+    notebook: str  # the name of its file
+    passed: int
+    exercises: int
+    made: int
+    predictions: int
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left."""
+        return (self.passed, self.made) == (self.exercises, self.predictions)
+
+
 @dataclass(frozen=True, repr=False)
 class Progress:
-    """The dashboard: for each lesson exercises passed, of how many, and predictions made, of how many."""
+    """The dashboard: what is done of each lesson, and where to go on."""
 
-    rows: list[tuple[int, int, int, int, int]]
+    rows: Sequence[Done]
     kept: bool
 
+    @property
+    def next_lesson(self) -> Done | None:
+        """The lesson to go on with: the last one begun, or the next that is not done; None where all is done."""
+        last = max((row.lesson for row in self.rows if row.passed or row.made), default=0)
+        left = [row for row in self.rows if not row.is_all]
+        return next((row for row in left if row.lesson >= last), left[0] if left else None)
+
     def __repr__(self) -> str:
-        lines = ["lesson  exercises  predictions"]
-        for lesson, passed, exercises, made, predictions in self.rows:
-            lines.append(f"{lesson:02d}      {f'{passed} of {exercises}':<9}  {made} of {predictions}")
+        wide = max(len(row.title) for row in self.rows)
+        lines = [f"    {'lesson':<{wide}}  exercises  predictions"]
+        for row in self.rows:
+            exercises, predictions = f"{row.passed} of {row.exercises}", f"{row.made} of {row.predictions}"
+            lines.append(f"{row.lesson:02d}  {row.title:<{wide}}  {exercises:<9}  {predictions}")
+        lines.append(
+            f"Go on with {self.next_lesson.lesson:02d}, {self.next_lesson.title}." if self.next_lesson else ALL_DONE
+        )
         return "\n".join(lines if self.kept else [*lines, NOT_KEPT])
 
     def _repr_html_(self) -> str:
         page = page_templates().get_template("progress.html.j2")
-        return page.render(rows=self.rows, advice="" if self.kept else NOT_KEPT)
+        return page.render(
+            rows=self.rows, next=self.next_lesson, all_done=ALL_DONE, advice="" if self.kept else NOT_KEPT
+        )
 
 
 def progress() -> Progress:
@@ -221,5 +255,6 @@ def progress() -> Progress:
     for lesson in sorted({each.lesson for each in exercises_of()}):
         exercises, predictions = exercises_of(lesson), predictions_of(lesson)
         passed = sum(saved.of_exercise(each.name)["passed"] for each in exercises)
-        rows.append((lesson, passed, len(exercises), sum(each.name in made for each in predictions), len(predictions)))
+        predicted = sum(each.name in made for each in predictions)
+        rows.append(Done(lesson, *name_of(lesson), passed, len(exercises), predicted, len(predictions)))
     return Progress(rows, saved.location() is not None)

@@ -11,12 +11,13 @@ import dis
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.root import sealed_lessons, sealed_path
+from course_utils.root import CourseError, nearest, sealed_lessons, sealed_path
 
 DOES_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
 
@@ -44,7 +45,8 @@ class Prediction:
     """A question to answer before the surprising cell. `options` maps each option to what to say to who chose it.
 
     `why` is what the cells showed and the reason for it, in Markdown; it stays sealed until the learner has committed.
-    `ask` is for teachers: for each wrong option a question to those who chose it.
+    `ask` is for teachers: for each wrong option a question to those who chose it. `waits` are the ids of the cells
+    between the question and its explanation, which show the answer.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Prediction:
     answer: str
     why: str = ""
     ask: Mapping[str, str] = field(default_factory=dict)
+    waits: Sequence[str] = ()
 
 
 def read_declarations(lesson: int | None = None) -> list[Declaration]:
@@ -72,6 +75,42 @@ def read_predictions(lesson: int | None = None) -> list[Prediction]:
         for number in _numbers(lesson)
         for name, said in _read(number)["predictions"].items()
     ]
+
+
+def name_of(lesson: int) -> tuple[str, str]:
+    """The title of a lesson, and the name of its notebook."""
+    return _read(lesson)["title"], _read(lesson)["notebook"]
+
+
+@functools.cache
+def _predictions() -> dict[str, Prediction]:
+    return {each.name: each for each in read_predictions()}
+
+
+def predictions_of(lesson: int | None = None) -> list[Prediction]:
+    """The predictions of a lesson, or of all of them, in the order in which they are asked."""
+    return [each for each in _predictions().values() if lesson in (None, each.lesson)]
+
+
+def find_prediction(name: str) -> Prediction:
+    """The prediction called `name`; `CourseError` with the nearest names if there is none."""
+    return find_by_name(name, _predictions(), "a prediction")
+
+
+def find_by_name(name: str, known: Mapping[str, Any], kind: str) -> Any:
+    """What is called `name` among those `known`; `CourseError` with the nearest names if nothing is."""
+    if not isinstance(name, str):
+        raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
+    if name in known:
+        return known[name]
+    near = f"; did you mean {' or '.join(names)}?" if (names := nearest(name, known)) else "."
+    raise CourseError(f"`{name}` is not the name of {kind}{near}")
+
+
+def called_with(source: str, function: str) -> str | None:
+    """The exercise or prediction that the first call `function(name)` or `function("name")` in `source` is about."""
+    call = re.search(rf"""(?<![\w.]){function}\(\s*(["']?)(\w+)\1\s*[,)]""", source)
+    return call and call[2]
 
 
 def _numbers(lesson: int | None) -> list[int]:

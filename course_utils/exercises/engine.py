@@ -17,12 +17,14 @@ from typing import Any
 from course_utils.exercises.answers import Answer, Mistake, Page, read_page, run_answer, with_docstrings
 from course_utils.exercises.causes import Mistakes
 from course_utils.exercises.comparing import Cases
-from course_utils.exercises.declaration import Declaration, Prediction, is_blank, read_declarations, read_predictions
+from course_utils.exercises.declaration import Declaration, find_by_name, is_blank, read_declarations
+from course_utils.exercises.declaration import find_prediction as find_prediction  # and the next: for its callers
+from course_utils.exercises.declaration import predictions_of as predictions_of
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds, slip_of
-from course_utils.root import ANSWERS, CourseError, has_answers, nearest
+from course_utils.root import ANSWERS, CourseError, has_answers
 
 LESSONS = "course_utils.lessons"
 
@@ -158,11 +160,6 @@ def _declared() -> dict[str, Declaration]:
     return {each.name: each for each in read_declarations()}
 
 
-@functools.cache
-def _predictions() -> dict[str, Prediction]:
-    return {each.name: each for each in read_predictions()}
-
-
 def exercises_of(lesson: int | None = None) -> list[Exercise]:
     """The exercises of a lesson, or of all of them, in the order in which they are asked.
 
@@ -177,26 +174,7 @@ def exercises_of(lesson: int | None = None) -> list[Exercise]:
     return [_exercises[each.name] for each in asked]
 
 
-def predictions_of(lesson: int | None = None) -> list[Prediction]:
-    """The predictions of a lesson, or of all of them, in the order in which they are asked."""
-    return [each for each in _predictions().values() if lesson in (None, each.lesson)]
-
-
 def find(name: str) -> Exercise:
     """The exercise called `name`; `CourseError` with the nearest names if there is none."""
-    declared = _find(name, _declared(), "an exercise")
+    declared = find_by_name(name, _declared(), "an exercise")
     return next(each for each in exercises_of(declared.lesson) if each.name == name)
-
-
-def find_prediction(name: str) -> Prediction:
-    """The prediction called `name`; `CourseError` with the nearest names if there is none."""
-    return _find(name, _predictions(), "a prediction")
-
-
-def _find(name: str, known: dict[str, Any], kind: str) -> Any:
-    if not isinstance(name, str):
-        raise CourseError(f"Give the name in quotes: this is a value of type {type(name).__name__}.")
-    if name in known:
-        return known[name]
-    near = f"; did you mean {' or '.join(names)}?" if (names := nearest(name, known)) else "."
-    raise CourseError(f"`{name}` is not the name of {kind}{near}")

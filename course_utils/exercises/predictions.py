@@ -5,14 +5,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from course_utils.exercises import saved_progress
-from course_utils.exercises.declaration import Prediction
-from course_utils.exercises.engine import find_prediction
+from course_utils.exercises.declaration import Prediction, find_prediction, predictions_of
 from course_utils.exercises.session import joined_class, session
+from course_utils.exercises.waiting import WaitingOutputs
 from course_utils.root import CourseError
-from course_utils.show import Note, code_spans, make_panel, page_templates, render_markdown
+from course_utils.show import (
+    Note,
+    code_spans,
+    make_panel,
+    page_templates,
+    render_markdown,
+    running_shell,
+    say_how_to_wake,
+)
 
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
 WAITS = "This explanation opens when your instructor reveals the answer."
+HIDDEN = "Commit to an answer first: the output of this cell waits for your prediction above."
+AGAIN = "Then it appears here. If it does not, run this cell again."
+HELD = "The output of this cell waits until your instructor reveals the answer."
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,6 +31,7 @@ class _View:
     prediction: Prediction
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        say_how_to_wake()
         return {**self._widget()._repr_mimebundle_(), "text/plain": str(self), "text/html": self._repr_html_()}
 
 
@@ -32,8 +44,12 @@ class PredictionView(_View):
         return f"Predict: {self.prediction.question}\n  {options}\n  {advice}"
 
     def _repr_html_(self) -> str:
+        return self.draw(_commitment(self.prediction))
+
+    def draw(self, said: str | None) -> str:
+        """The question as HTML without a widget, with what the learner has `said`."""
         page = page_templates().get_template("prediction.html.j2")
-        return page.render(asked=self.prediction, call=self._call)
+        return page.render(asked=self.prediction, call=self._call, said=said)
 
     @property
     def _call(self) -> str:
@@ -77,6 +93,7 @@ def predict(name: str, answer: object = None) -> PredictionView | Note:
         asked = find_prediction(name)
     except CourseError as error:
         return Note("predict: nothing to predict", (str(error),))
+    _let_outputs_wait(asked.lesson)
     if answer is None:
         return PredictionView(asked)
     choice = _find_option(asked, answer)
@@ -108,13 +125,13 @@ def _commit(asked: Prediction, choice: str) -> Note:
     saved_progress.save("predictions", asked.name, first)
     if told:
         joined_class.votes[asked.name] = choice
-    if asked.name in session.explanations:
-        why(asked.name)._widget()
+    is_shown = _open_what_may()
     if first != choice:
         said = f"You said {first} at first, and now {choice}." if told else f"You said {first}."
         return Note(said, ("Your first prediction counts, so it stays as it is.", *told))
-    below = "The explanation below them is open now." if _is_open(asked) else WAITS
-    lines = f"Run the next cells and compare. {below}", *told, session.warn_once_of_loss()
+    below = "The explanation is open now, too." if _is_open(asked) else WAITS
+    compare = "Compare it with the output below." if is_shown else "Run the next cells and compare."
+    lines = f"{compare} {below}", *told, session.warn_once_of_loss()
     return Note(f"You said {choice}.", tuple(line for line in lines if line))
 
 
@@ -136,8 +153,39 @@ def follow_class(opened: Mapping[str, bool]) -> None:
     """Open the explanations of these predictions or keep them closed, as the class says; all others open as ever."""
     joined_class.opened.clear()
     joined_class.opened.update(opened)
+    _open_what_may()
+
+
+def _open_what_may() -> bool:
+    """Bring all explanations and outputs in sight to what the learner, and the class, have done by now.
+
+    Returns whether an output came that had waited.
+    """
     for name in list(session.explanations):
         why(name)._widget()
+    return bool(session.waiting and session.waiting.play())
+
+
+def _let_outputs_wait(lesson: int) -> None:
+    """From now on, the cells that answer the lesson's predictions wait for them, where the front end allows it."""
+    if session.waiting is None and (shell := running_shell()):
+        session.waiting = WaitingOutputs(shell, _why_output_waits, _say_guess)
+    if session.waiting:
+        session.waiting.expect(predictions_of(lesson))
+
+
+def _why_output_waits(asked: Prediction) -> Note | None:
+    return None if _is_open(asked) else tell_what_output_waits_for(_commitment(asked))
+
+
+def tell_what_output_waits_for(said: str | None) -> Note:
+    """The note in the place of an output that answers a closed prediction, for who has `said` this."""
+    return Note(HELD if said else HIDDEN, (AGAIN,), symbol="…")
+
+
+def _say_guess(asked: Prediction) -> Note:
+    said = _last_choice(asked)
+    return Note(f"You said {said}." if said else "You did not choose an answer.")
 
 
 class WhyView(_View):
@@ -146,13 +194,16 @@ class WhyView(_View):
     @property
     def reply(self) -> Note:
         """What there is to say to the learner's choice; where there is none, the answer."""
-        asked, said = self.prediction, _commitment(self.prediction)
+        return self._reply(_commitment(self.prediction))
+
+    def _reply(self, said: str | None) -> Note:
+        asked = self.prediction
         choices = dict.fromkeys(each for each in (said, joined_class.votes.get(asked.name)) if each)
         replies = tuple(asked.options[each] for each in dict.fromkeys((*choices, asked.answer)))
         if said is None:
             return Note(f"It is {asked.answer}.", replies)
         told = f"You said {', and then '.join(choices)}"
-        if _last_choice(asked) == asked.answer:
+        if [*choices][-1] == asked.answer:
             return Note(f"{told}, and so it is.", replies, symbol="✓")
         return Note(f"{told}; it is {asked.answer}.", replies, symbol="✗")
 
@@ -160,21 +211,26 @@ class WhyView(_View):
         return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _is_open(self.prediction) else self._sealed
 
     def _repr_html_(self) -> str:
-        return f"<details><summary>The answer, and why</summary>{self._unfold()}</details>"
+        return f"<details><summary>The answer, and why</summary>{self._unfold(_commitment(self.prediction))}</details>"
 
     @property
     def _sealed(self) -> str:
         return WAITS if self.prediction.name in joined_class.opened else SEALED
 
-    def _unfold(self) -> str:
-        return self.reply._repr_html_() + render_markdown(self.prediction.why)
+    def draw(self, said: str | None) -> str:
+        """The explanation for who has `said` this, as HTML; sealed where nothing was said."""
+        return Note(SEALED)._repr_html_() if said is None else self._unfold(said)
+
+    def _unfold(self, said: str | None) -> str:
+        return self._reply(said)._repr_html_() + render_markdown(self.prediction.why)
 
     def _widget(self) -> object:
         """The one widget of all views of this explanation, as it is to be seen now."""
         import ipywidgets as widgets
 
         shown = session.explanations.setdefault(self.prediction.name, widgets.HTMLMath())
-        shown.value = self._unfold() if _is_open(self.prediction) else Note(self._sealed)._repr_html_()
+        said = _commitment(self.prediction)
+        shown.value = self._unfold(said) if _is_open(self.prediction) else Note(self._sealed)._repr_html_()
         return shown
 
 

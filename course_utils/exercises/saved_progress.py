@@ -21,11 +21,14 @@ NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 _in_memory: dict[str, dict[str, Any]] = {}
 
 
-def location() -> Path | None:
-    """The file that keeps the progress: in the nearest folder upwards that carries the mark; None without one."""
+def location(folder: Path | None = None) -> Path | None:
+    """The file that keeps the progress of lessons in `folder`, or here: in the nearest folder upwards with the mark.
+
+    None without one.
+    """
     if os.environ.get("COURSE_PROGRESS", "").lower() == "off":
         return None
-    here = Path.cwd()
+    here = folder or Path.cwd()
     return next((folder / FILE for folder in (here, *here.parents) if (folder / MARKER).exists()), None)
 
 
@@ -46,9 +49,9 @@ def keep_here() -> None:
         print(f"Your progress is {f'kept beside this notebook, in {FILE}.' if location() else lost}")
 
 
-def load() -> dict[str, dict[str, Any]]:
+def load(folder: Path | None = None) -> dict[str, dict[str, Any]]:
     """All progress: `{"exercises": {name: {...}}, "predictions": {name: choice}}`. A damaged file counts as empty."""
-    found: Any = {} if (path := location()) else _in_memory
+    found: Any = {} if (path := location(folder)) else _in_memory
     if path:
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text(encoding="utf-8"))

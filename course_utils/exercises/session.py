@@ -17,6 +17,7 @@ class Session:
     failed_code: dict[str, object] = field(default_factory=dict)  # by exercise: the code that the last check refused
     said: set[str] = field(default_factory=set)  # sentences that are said once
     explanations: dict[str, Any] = field(default_factory=dict)  # by prediction: the widget that unfolds at the commit
+    waiting: Any = None  # the outputs that are kept back, where there is a front end for it
 
     def fails_again(self, exercise: str, code: object) -> bool:
         """Remember the code that a check refused; whether it is the very code that the last check refused."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from course_utils.explorers.markup import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
 from course_utils.root import CourseError, require
-from course_utils.show import make_panel
+from course_utils.show import make_panel, say_how_to_wake
 from course_utils.vision.pictures import Picture, png
 
 SHOWN = ("picture", "sentence", "problem")
@@ -135,6 +135,7 @@ class Explorer:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
+        say_how_to_wake()
         still = self.still_picture
         if isinstance(still, str):
             data, metadata = {"image/svg+xml": still}, {}

@@ -67,12 +67,15 @@ def prepare(home: Path, work: Path = WORK, notebooks: Path = NOTEBOOKS) -> list[
 
 
 def _write_settings(home: Path) -> None:
-    """Let a lesson open without a question in the way: no news, no offer to update or rebuild."""
+    """Let a lesson open without a question in the way, no news or offers, and be saved as `saving` says."""
     (home / "data").mkdir(parents=True, exist_ok=True)
     settings = json.loads((ASSETS / "lab_settings.json").read_text(encoding="utf-8"))
     for name, content in settings.items():
         write_whole(home / "config" / "labconfig" / f"{name}.json", json.dumps(content, indent=2) + "\n")
-    write_whole(home / "config" / "custom" / "custom.css", (ASSETS / "lab.css").read_text(encoding="utf-8"))
+    # In Python: a hook that JSON names is not found.
+    write_whole(home / "config" / "jupyter_server_config.py", (ASSETS / "lab_hook.txt").read_text(encoding="utf-8"))
+    styles = [(ASSETS / name).read_text(encoding="utf-8") for name in ("lab.css", "asleep.css")]
+    write_whole(home / "config" / "custom" / "custom.css", "\n".join(styles))
 
 
 def lab_command(port: int, arguments: Iterable[str], work: Path) -> list[str]:

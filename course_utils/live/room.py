@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
+from course_utils.exercises.declaration import Prediction, predictions_of
+from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
 from course_utils.exercises.recorded import slip_sentences
 from course_utils.live.material import Step, lessons, plan_of, settings_of

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from statistics import median_low
 from typing import Any, NamedTuple
 
-from course_utils.exercises.engine import Exercise, Prediction
+from course_utils.exercises.declaration import Prediction
+from course_utils.exercises.engine import Exercise
 from course_utils.exercises.outcome import Stage
 from course_utils.live.material import Setting, settings_of
 from course_utils.live.room import Report, Room, count_choices

@@ -114,3 +114,10 @@ def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(stude
     student.run_progress()
     assert student.run_progress().count("1 of 1") == 2  # the exercise, and the prediction
     assert "Open the lessons with" not in student.run_progress()
+
+
+def test_the_progress_leads_to_the_lesson_to_go_on_with(student):
+    """The last test here: another lesson is in front afterwards."""
+    assert "Go on with 01 Tensor hooks." in student.run_progress()
+    student.page.get_by_role("link", name="01 Tensor hooks").last.click()
+    student.page.wait_for_function("() => jupyterapp.shell.currentWidget?.context?.path === '01_tensor_hooks.ipynb'")
