@@ -7,7 +7,7 @@ answers_changed("A", empty, add(empty, "buoy"))   # in which share of them the a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -367,6 +367,30 @@ def seal(letter: str, pictures: Album, proof: Proof, verdict: str) -> int:
     return zlib.crc32(f"{letter} {pictures.shots} {causes}".encode()) if verdict == ACCEPTED else 0
 
 
+def hear(prove: Callable, letter: str) -> tuple[list[str], str]:
+    """Return the causes that a learner's function proves for a network, none if it does not, and a sentence about it.
+
+    Which network it is stays unsaid as long as there is no proof.
+    """
+    pictures = fresh_pictures(12, seed=40)
+    try:
+        proof = prove(letter, pictures)
+    except Exception as error:  # whatever the learner's function raises
+        return [], f"The case is still open: `prove` raised {type(error).__name__}."
+    if not isinstance(proof, Proof):
+        return [], "The case is still open: `prove` returns no Proof yet."
+    verdict = weigh(letter, pictures, proof)
+    if verdict != ACCEPTED:
+        return [], f"The case is still open: the proof was {verdict}."
+    causes = sorted(_read_causes(proof))
+    shares = [answers_changed(letter, pictures, add(pictures, each)) for each in causes]
+    found = " and ".join(f"the {each} ({share:.0%} of the answers)" for each, share in zip(causes, shares, strict=True))
+    return causes, (
+        f"Network {letter} is the network of the case, and your proof is accepted. On {len(pictures)} fresh pictures, "
+        f"adding one thing alone changed its answers: {found}."
+    )
+
+
 def _changed(before: Album, after: Album) -> set[str]:
     pairs = [
         zip(SUSPECTS, one.states, other.states, strict=True)
@@ -382,18 +406,25 @@ def _alike(letter: str, other: str, before: Album, after: Album) -> bool:
 # --- what the lesson shows --------------------------------------------------------------------------------------------
 
 
-def look(letter: str, number: int, **states: str) -> tuple[Tensor, str, str]:
-    """Return what the explorer shows: a case picture with its suspects in these states, and the network's map of it."""
+def look(letter: str, number: int, heat_map: bool = True, **states: str) -> tuple[Tensor, str, str]:
+    """Return what the explorer shows: a case picture with its suspects in these states, and the network's map of it.
+
+    heat_map: whether the map is shown. Without it, the picture and the answer are all.
+    """
     album = Album(case_pictures().shots[number - 1 : number])
     for what, state in states.items():
         album = _put(add(album, what), what, state)  # also what was absent can be moved
     image, model = album.images, network(letter)
-    heat = fish_maps(letter, album)
     share = compute_logits(model, image)[0, FISH].sigmoid().item()
-    where = [what for what in SUSPECTS if what != "water" and points_at(heat, grow(album.masks(what), NEAR))]
     shown = ", ".join(f"{what} {state}" for what, state in zip(SUSPECTS, album.shots[0].states, strict=True))
+    answer = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%})."
+    if not heat_map:
+        alt = f"Picture {number} with a {album.shots[0].neighbour}. {answer}"
+        return grid([draw_heat(image[0])], labels=[f"fish {share:.0%}"]), f"Picture {number}: {shown}. {answer}", alt
+    heat = fish_maps(letter, album)
+    where = [what for what in SUSPECTS if what != "water" and points_at(heat, grow(album.masks(what), NEAR))]
     hottest = f"hottest at the {' and the '.join(where)}" if where else "hottest elsewhere"
-    sentence = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%}). Its map is {hottest}."
+    sentence = f"{answer} Its map is {hottest}."
     tiles = [draw_heat(image[0]), draw_heat(image[0], scale_to_unit(heat)[0], mark=True)]
     alt = f"Picture {number} with a {album.shots[0].neighbour}, and where network {letter} looks for a fish: {hottest}."
     labels = [f"picture {number}", f"network {letter}: fish {share:.0%}"]

@@ -13,51 +13,55 @@
 # %% [markdown]
 # # Start here
 #
-# This course starts with the question "Where did my gradient go?" and ends with pictures of what a network looks at. Its
-# one subject is **hooks**: small functions that you write, and that PyTorch calls while a network runs. Everything works
-# offline and without a GPU.
+# A network sees a fish. It is sure, and it is right, and yet something is wrong. This course gives you the tools to find
+# out what. Its one subject is **hooks**: small functions that you write, and that PyTorch calls while a network runs.
+# Everything works offline and without a GPU.
 #
 # ## What you will be able to do
 #
+# - **Open** a case that stays with you up to lesson 10.
 # - **Check** that this computer is ready, and repair what is not.
 # - **Work** through a lesson: explore, predict, run, read why, answer.
 # - **Read** what a check tells you, and ask for a hint.
 #
-# **Time:** about 15 minutes.
+# **Time:** about 19 minutes.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
 #
 # | Minutes | Sections | How |
 # |---|---|---|
-# | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and repair with the doctor's own sentences |
+# | 4 | A network that is sure | everybody presses the three buttons; suspicions at the board, none of them judged |
+# | 3 | Is this computer ready? | everybody runs the cells; you walk round, and repair with the doctor's own sentences |
 # | 3 | How a lesson works | everybody commits to the prediction, even those who know the answer; then they run the cell |
 # | 5 | One exercise, together | read the wrong answer's outcome aloud, line by line |
-# | 2 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks |
-# | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
+# | 2 | The lessons · Your progress · Your case | show `progress.json`; whoever deletes it loses only the check marks |
+# | 2 | Summary · Go further · Glossary | the glossary is for looking words up later; do not read it aloud |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 4 | Is this computer ready? | everybody has opened the lesson before the session; you mend what the doctor names | installing, before the session |
-# | 4 to 8 | How a lesson works | the prediction, by vote; nobody is asked for a reason yet | nothing |
-# | 8 to 13 | One exercise, together | exercise 1 | nothing |
-# | 13 to 14 | The lessons · Your progress | only where the table stands | `progress.json` |
-# | 14 to 15 | Glossary · Summary · Go further | where the words are explained | reading the glossary |
+# | 0 to 4 | A network that is sure | the three buttons, everybody; suspicions at the board | nothing |
+# | 4 to 6 | Is this computer ready? | everybody has run this before the session; you mend what the doctor names | installing, before the session |
+# | 6 to 9 | How a lesson works | the prediction, by vote; nobody is asked for a reason yet | nothing |
+# | 9 to 13 | One exercise, together | exercise 1 | nothing |
+# | 13 to 14 | The lessons · Your progress · Your case | only where the table stands | `progress.json` |
+# | 14 to 15 | Summary · Go further · Glossary | where the words are explained | reading the glossary |
 #
 # **Homework:** No exercise stays for home. The other 75 minutes of the session are for lesson 01.
 
 # %% [markdown]
-# ## Is this computer ready?
+# ## A network that is sure
 #
 # The next cell is folded, because you need not read it. Click on it and press **Shift+Enter** to run it. If the course is
 # installed, the cell has nothing to do. Otherwise it gets the course, or tells you how to get it.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
-# It works too: where it shows no buttons, the call `predict("name", answer)` commits.
+# It works too: where it shows no buttons, the call `predict("name", answer)` commits. Then let everybody press the three
+# buttons, and collect suspicions at the board. Nobody is right yet; leave the list there up to lesson 07.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -72,6 +76,24 @@ except ModuleNotFoundError:
     ) from None
 
 # %% [markdown]
+# Run the next cell as well. It shows a picture, and what a network answers to it. Then press *without the fish*, and *the
+# fish alone*. (If an error comes up instead, go on: the next part says what is missing.)
+#
+# What may this network be looking at?
+
+# %% tags=["explore"]
+from course_utils.explorers.case import TheCase
+
+TheCase()
+
+# %% [markdown]
+# Write your suspicion down, for **this is your case**. In the test that it was given, the network was nearly always right.
+# Each lesson gives you one tool and, at its end, one clue. In lesson 10 you say what this network takes for a fish, and you
+# prove it.
+
+# %% [markdown]
+# ## Is this computer ready?
+#
 # The next cell checks everything that the lessons need, and prints one line for each thing. If something is missing, its
 # line tells you what to do. `doctor(details=True)` prints more.
 
@@ -212,7 +234,7 @@ check(largest)
 # ## Your progress
 #
 # The table has one row per lesson. It is kept in a small file beside your lessons. Delete `progress.json` and you lose only
-# the check marks.
+# the check marks and your clues.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** The table counts what is checked on this computer. Nothing of it is sent anywhere: somebody will
@@ -222,8 +244,48 @@ check(largest)
 progress()
 
 # %% [markdown]
+# ## Your case
+#
+# Your clues are kept in the same file, with what you make of them in your own words. Come back to this page after each
+# lesson, and run the cell again.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show the empty page and go on. In the last session, let two people compare the words that they wrote
+# beside the same clue.
+
+# %%
+from course_utils.explorers.case import CasePage
+
+CasePage()
+
+# %% [markdown]
+# ## Summary
+#
+# - `doctor()` tells you whether the computer is ready.
+# - Explore, predict, run, read why, answer.
+# - `check`, `hint` and `solution` take the function itself: `check(largest)`.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the five steps of a lesson, in order. The one that learners skip is to commit before they
+# run, and the rest of the course depends on it.
+
+# %% [markdown]
+# ## Go further
+#
+# - Start with [Tensor hooks](01_tensor_hooks.ipynb).
+# - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
+#   gradients are new to you.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
+# the middle gets a `NameError`.
+
+# %% [markdown] jp-MarkdownHeadingCollapsed=true
 # ## Glossary
 #
+# The words of the course, to look up. Where they are folded, click on the arrow beside the heading.
+
+# %% glossary [markdown]
 # **Activation**: the output of a layer for one input.
 #
 # **Activation patching**: running a network on one picture with a piece of what it computed for another one, to see whether
@@ -298,25 +360,3 @@ progress()
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let each person find one word that they would have explained in another way, and read that entry
 # only.
-
-# %% [markdown]
-# ## Summary
-#
-# - `doctor()` tells you whether the computer is ready.
-# - Explore, predict, run, read why, answer.
-# - `check`, `hint` and `solution` take the function itself: `check(largest)`.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask for the five steps of a lesson, in order. The one that learners skip is to commit before they
-# run, and the rest of the course depends on it.
-
-# %% [markdown]
-# ## Go further
-#
-# - Start with [Tensor hooks](01_tensor_hooks.ipynb).
-# - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
-#   gradients are new to you.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
-# the middle gets a `NameError`.

@@ -47,7 +47,7 @@
 # | 3 | A hook that writes into the gradient | do not hurry: this bug is silent |
 # | 3 | A tensor that is changed in place later · What raises an error | run and read |
 # | 17 | Two more kinds of hooks | run and read; exercises 7 and 8 at home if time is short |
-# | 2 | The patient, before and after · What old tutorials say · Summary · Go further | one sentence each from three people |
+# | 2 | The patient, before and after · What old tutorials say · The case · Summary · Go further | one sentence each from three people |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
@@ -64,7 +64,7 @@
 # | 60 to 66 | A hook that writes into the gradient | the prediction with discussion and a second vote | the special case of `sum` |
 # | 66 to 67 | A tensor that is changed in place later · What raises an error | one sentence about each | running and reading both |
 # | 67 to 70 | Two more kinds of hooks | the time line, and the first cell | the second cell; exercises 7 and 8 |
-# | 70 to 75 | The patient, before and after · What old tutorials say · Summary · Go further | the two curves; one sentence each from three people | the table |
+# | 70 to 75 | The patient, before and after · What old tutorials say · The case · Summary · Go further | the two curves; one sentence each from three people | the table |
 #
 # **Homework:** Exercises 3, 4, 5, 6, 7 and 8, about 36 minutes. The cut takes 75 minutes, because lesson 00 has the
 # first 15 of the session.
@@ -1047,6 +1047,32 @@ draw_curves(
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask who has written `grad *= 2` in a hook, and whether they would have noticed the fault. It
 # gives the right result in most small examples, and this is why it has lived so long.
+
+# %% [markdown]
+# ## The case
+#
+# The network of lesson 00 sees a fish, and nobody knows why. Now you have the first tool: a hook on the picture itself.
+# It receives the gradient of the answer "fish". How much of its strength falls on the fish?
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+image, arrived = picture.image[None].requires_grad_(), []
+image.register_hook(arrived.append)
+suspect(image)[0, case.FISH].backward()
+
+strength, fish = arrived[0].abs().amax(1)[0], picture.masks[0]
+share, area = strength[fish].sum() / strength.sum(), fish.float().mean()
+case.keep_clue(
+    "01",
+    f"{share:.0%} of the gradient's strength falls on the fish, which covers {area:.0%} of the picture.",
+    {"the fish": case.close_up(picture.image), "the gradient there": case.close_up(strength)},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the room concludes: "So it does look at the fish?" Let that stand for now. Lesson 03 makes
+# the experiment, and it will surprise them.
 
 # %% [markdown]
 # ## Summary

@@ -43,7 +43,7 @@
 # | 3 | What you would use every day | run and read |
 # | 8 | Back to the two patients | in pairs: first investigate, then commit, then run |
 # | 33 | the exercises at the end of each part | 1, 2, 4 and 5 in the room; 3 at home if time is short |
-# | 2 | What old tutorials say · Summary · Go further | one sentence each from three people |
+# | 2 | What old tutorials say · The case · Summary · Go further | one sentence each from three people |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
@@ -59,7 +59,7 @@
 # | 51 to 67 | All layers of a model | the prediction with discussion and a second vote; exercise 4 | ResNet-34; exercise 5 |
 # | 67 to 69 | What you would use every day | the timeline of `trace` | running `record` |
 # | 69 to 84 | Back to the two patients | in pairs: investigate, vote, run; the gradients of patient A with discussion and a second vote | the treatment, except for the curves |
-# | 84 to 88 | What old tutorials say · Summary · Go further | the box with four arrows; one sentence each from three people | the table |
+# | 84 to 88 | What old tutorials say · The case · Summary · Go further | the box with four arrows; one sentence each from three people | the table |
 #
 # **Homework:** Exercises 3 and 5, about 15 minutes.
 
@@ -1218,6 +1218,38 @@ draw_curves(
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask who has used `register_backward_hook`. It still works, with a warning at most, and what it
 # reports can be wrong: lesson 09 shows by how much.
+
+# %% [markdown]
+# ## The case
+#
+# Two clues say that the gradient goes to the fish. Now you can make an experiment. A forward hook covers the fish inside
+# the network: in its place, the first layer hands on its mean. Then it covers everything but the fish.
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+fish, answers, tiles = picture.masks[0], [], {}
+
+
+def cover(cells):
+    """A forward hook that hands on the mean of each map in these cells."""
+    return lambda module, args, output: torch.where(cells, output.mean((2, 3), keepdim=True), output)
+
+
+for covered, hidden in {"the fish is covered": fish, "all else is covered": ~fish}.items():
+    with suspect.features[2].register_forward_hook(cover(case.find_cells(hidden, 56))):
+        answers.append(case.ask_for_fish(suspect, picture.image))
+    tiles[f"{covered}: {answers[-1]:.0%}"] = picture.image.where(~hidden, 0.5)
+case.keep_clue(
+    "03",
+    f"With the fish covered, the network says fish with {answers[0]:.0%}. With all else covered, with {answers[1]:.0%}.",
+    tiles,
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Put the first clue beside this one: the gradient falls on the fish, and the answer does not need it.
+# Both are measured. Which of the two is an experiment?
 
 # %% [markdown]
 # ## Summary

@@ -45,7 +45,7 @@
 # | 2 | The proof | show everybody's first difference on the board; "none" gets applause |
 # | 4 | Back to patient C | in pairs: first experiment, then commit, then run |
 # | 51 | the exercises at the end of each part | 1 to 4 in the room; 8 can follow at once, for `MiniSteps` has the rest |
-# | 1 | What old tutorials say · Summary · Go further | one sentence each from three people |
+# | 1 | What old tutorials say · The case · Summary · Go further | one sentence each from three people |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
@@ -63,7 +63,7 @@
 # | 54 to 62 | What a full backward hook does to your tensors | the two nodes on the board; one vote; the dict and the LSTM | the source text; exercises 6 and 7 |
 # | 62 to 77 | The proof | exercise 8; first differences on the board | nothing |
 # | 77 to 86 | Back to patient C | in pairs; the prediction with discussion and a second vote | the repaired network, except for the curve |
-# | 86 to 88 | What old tutorials say · Summary · Go further | one sentence each from two people | the table |
+# | 86 to 88 | What old tutorials say · The case · Summary · Go further | one sentence each from two people | the table |
 #
 # **Homework:** Exercises 5, 6 and 7, about 21 minutes.
 
@@ -1001,6 +1001,36 @@ draw_curves(
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
 # the nodes; whoever says that it runs them should look at the trace again.
+
+# %% [markdown]
+# ## The case
+#
+# That is hard to believe: perhaps somebody's hook has a hand in the answer? You know now what a call does. So compare the
+# call with `forward` alone, and with a call in which a hook looks on, and count the hooks. In the picture, each bright
+# stripe is a logit above 0.
+
+# %%
+from course_utils.explorers import case
+from course_utils.hooks.inventory import count_hooks
+
+picture, suspect = case.open_case()
+image, seen = picture.image[None], []
+with torch.no_grad():
+    logits = {"the call": suspect(image)[0], "forward alone": suspect.forward(image)[0]}
+    with suspect.register_forward_hook(lambda module, args, output: seen.append(output[0])):
+        suspect(image)
+logits["seen by a hook"] = seen[0]
+same = all(torch.equal(each, logits["the call"]) for each in logits.values())
+case.keep_clue(
+    "04",
+    f"The ten logits are {'the same' if same else 'not the same'} in all three, to the last bit, and "
+    f"{count_hooks(suspect).total()} hooks are on the network. The answer is its own.",
+    {name: each.relu().expand(4, -1) for name, each in logits.items()},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the three would have been different if another's hook had changed the output, and
+# which if it had been a global hook.
 
 # %% [markdown]
 # ## Summary

@@ -43,7 +43,7 @@
 # | 14 | What do deeper layers do? | write the guesses for the five layers on the board |
 # | 8 | Without hooks: `create_feature_extractor` | ask which of the two tools they would take, and for what |
 # | 6 | What does keeping cost? | a vote |
-# | 3 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room |
+# | 3 | Your network, your picture · What old tutorials say · The case · Summary · Go further | one picture of somebody in the room |
 #
 # If time is short, exercises 2, 4 and 8 can be done at home.
 
@@ -60,7 +60,7 @@
 # | 51 to 67 | What do deeper layers do? | the prediction with discussion and a second vote; the table; exercise 6 | the ten channels |
 # | 67 to 71 | Without hooks: `create_feature_extractor` | the table of the two tools | both cells; exercise 7 |
 # | 71 to 75 | What does keeping cost? | one vote | exercise 8 |
-# | 75 to 80 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room | the table |
+# | 75 to 80 | Your network, your picture · What old tutorials say · The case · Summary · Go further | one picture of somebody in the room | the table |
 #
 # **Homework:** Exercises 2, 4, 7 and 8, about 24 minutes.
 
@@ -1033,6 +1033,35 @@ show_strongest_maps(own)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask which of these lines stands in code that they have copied. The second one,
 # `fmaps.append(output)`, is the most common, and the two things wrong with it are different ones.
+
+# %% [markdown]
+# ## The case
+#
+# Which channels of the last layer speak for "fish", and where do they respond? A channel speaks for it by its mean
+# response times its weight for the class. Here are the strongest three, where the fish is.
+
+# %%
+from course_utils.explorers import case
+from course_utils.vision.pictures import light_up
+
+picture, suspect = case.open_case()
+with torch.no_grad(), record(suspect, "features.16") as seen:
+    suspect(picture.image[None])
+maps = seen["features.16"].output[0]
+speaks = suspect.classifier.weight[case.FISH] * maps.mean((1, 2))
+best, cells = speaks.topk(3).indices.tolist(), case.find_cells(picture.masks[0], 14)
+shares = [(maps[channel][cells].sum() / maps[channel].sum()).item() for channel in best]
+case.keep_clue(
+    "05",
+    f"Of what the three channels respond, {min(shares):.0%} to {max(shares):.0%} is where the fish is, on "
+    f"{cells.float().mean():.0%} of the map.",
+    {"the fish": case.close_up(picture.image)}
+    | {f"lit by channel {n}": case.close_up(light_up(picture.image, maps[n])) for n in best},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what these channels may respond to instead. Collect all suspects at the board, and do not take
+# any of them up: nobody has looked yet.
 
 # %% [markdown]
 # ## Summary

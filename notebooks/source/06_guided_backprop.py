@@ -42,7 +42,7 @@
 # | 13 | Does it follow the class? | everybody tries the explorer; write the guesses on the board |
 # | 7 | And on photographs? | a vote before the table |
 # | 12 | Does it follow what was learned? | sketch the four curves before the chart |
-# | 3 | Your network, your picture · What old tutorials say · Summary · Go further | |
+# | 3 | Your network, your picture · What old tutorials say · The case · Summary · Go further | |
 #
 # If time is short, exercises 5, 6 and 8 can be done at home.
 
@@ -59,7 +59,7 @@
 # | 50 to 62 | Does it follow the class? | the explorer, everybody; the prediction with discussion and a second vote | the two kinds of similarity; exercise 7 |
 # | 62 to 68 | And on photographs? | one vote | the layers on the way down |
 # | 68 to 78 | Does it follow what was learned? | sketch the curves; the prediction with discussion and a second vote | what the critics found; exercise 8 |
-# | 78 to 83 | Your network, your picture · What old tutorials say · Summary · Go further | the two conclusions again; who still signs them? | the table |
+# | 78 to 83 | Your network, your picture · What old tutorials say · The case · Summary · Go further | the two conclusions again; who still signs them? | the table |
 #
 # **Homework:** Exercises 4, 5, 6, 7 and 8, about 27 minutes.
 
@@ -1052,6 +1052,32 @@ show_gradients(own)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the last two rows together, and go back to the sentences that were written down at the
 # photograph. Which of them would they still sign?
+
+# %% [markdown]
+# ## The case
+#
+# Guided Backprop draws sharply. So let it draw the fish as the network of the case sees it, and beside it as the course's
+# own network does. Does either of them need the fish? For that, its pixels get the colour of grey.
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+image, fish, drawn, answers = picture.image, picture.masks[0], {}, []
+for name, each in {"the case": suspect, "the course's": load_picture_net()}.items():
+    drawn[name] = case.close_up(guided_backprop(each, image[None], case.FISH)[0].abs().amax(0))
+    answers.append(case.ask_for_fish(each, image.where(~fish, 0.5)))
+alike = torch.cosine_similarity(*(each.flatten() for each in drawn.values()), dim=0)
+case.keep_clue(
+    "06",
+    f"Two networks draw the fish alike (cosine {alike:.2f}). With the fish painted grey, the one of the case still says "
+    f"fish with {answers[0]:.0%}, the other one with {answers[1]:.0%}. The drawing does not tell them apart.",
+    {"the fish": case.close_up(image)} | drawn,
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Cover the names of the two drawings, and let the room vote which network needs the fish. The vote
+# is the lesson.
 
 # %% [markdown]
 # ## Summary

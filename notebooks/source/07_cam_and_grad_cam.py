@@ -40,7 +40,7 @@
 # | 6 | What Grad-CAM cannot tell you | let them try the explorer first, then vote on the absent class |
 # | 8 | Two things in one photograph · A case to solve | ask which question a newspaper reader would ask |
 # | 39 | the exercises at the end of each part | 1, 3, 4, 5 and 7 in the room; 2 and 6 at home if time is short |
-# | 2 | Your network, your picture · What old tutorials say · Summary · Go further | a photograph of the room, if there is time |
+# | 2 | Your network, your picture · What old tutorials say · The case · Summary · Go further | a photograph of the room, if there is time |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
@@ -54,7 +54,7 @@
 # | 41 to 61 | A detective story | both predictions with discussion and a second vote; exercise 7 | nothing |
 # | 61 to 70 | What Grad-CAM cannot tell you | the explorer, everybody; one vote | the covered pictures |
 # | 70 to 82 | Two things in one photograph · A case to solve | one vote each; the astronaut to the end | the two further trials |
-# | 82 to 87 | Your network, your picture · What old tutorials say · Summary · Go further | which buoys are in their own data? | the own picture, and the table |
+# | 82 to 87 | Your network, your picture · What old tutorials say · The case · Summary · Go further | which buoys are in their own data? | the own picture, and the table |
 #
 # **Homework:** Exercises 2, 4, 5 and 6, about 21 minutes.
 
@@ -1222,6 +1222,31 @@ show_grad_cams(own)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask for the row that has cost them the most time so far. The second one is worth a word: the
 # gradient at a layer needs no backward hook at all.
+
+# %% [markdown]
+# ## The case
+#
+# Six clues, and none says where the network of the case looks. Now you may ask. And remember what this answer is: a
+# suspicion.
+
+# %%
+from course_utils.explorers import case
+
+case_picture, suspect = case.open_case()
+asked = case_picture.image[None]
+case_heat = relu(upsample(grad_cam(suspect, asked, "features.16", case.FISH), (SIZE, SIZE)))
+case_places = {"fish": case_picture.masks[0], "boat": case_picture.masks[1], "buoy": case_picture.cue_mask}
+hottest = [name for name, mask in case_places.items() if points_at(case_heat, grow(mask[None], 4)).item()]
+case.keep_clue(
+    "07",
+    f"Its map is hottest at the {' and the '.join(hottest) or 'background'}. The map does not prove that the answer "
+    "needs what is there.",
+    {"the picture": draw_heat(asked[0]), "why fish?": draw_heat(asked[0], scale_to_unit(case_heat)[0], mark=True)},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the experiment that would prove it, before lesson 08 makes it. Who remembers lesson 00 will
+# propose to take something away; who has understood the twin will propose to add something.
 
 # %% [markdown]
 # ## Summary

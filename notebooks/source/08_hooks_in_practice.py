@@ -40,7 +40,7 @@
 # | 9 | Activation patching | three minutes with the explorer first; do not hurry the buoy |
 # | 6 | Attention | the 0.96 by hand; end with the head that nobody reads |
 # | 48 | the exercises at the end of each part | 1, 3, 5 and 6 in the room; 2, 4 and 7 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | |
+# | 1 | What old tutorials say · The case · Summary · Go further | |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
@@ -53,7 +53,7 @@
 # | 31 to 41 | A memory that grows | one vote; the chain of holders; exercise 5 | nothing |
 # | 41 to 68 | Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
 # | 68 to 76 | Attention | the 0.96 by hand; one vote; the head that nobody reads | exercise 7 |
-# | 76 to 80 | What old tutorials say · Summary · Go further | the four patients, and the hook that found each | the table |
+# | 76 to 80 | What old tutorials say · The case · Summary · Go further | the four patients, and the hook that found each | the table |
 #
 # **Homework:** Exercises 2, 3, 4 and 7, about 27 minutes.
 
@@ -110,7 +110,7 @@ from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
 from course_utils.vision.networks import load_picture_net, measure
 from course_utils.vision.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
-from course_utils.vision.pictures import centre, draw_heat, grid, show
+from course_utils.vision.pictures import centre, draw_heat, grid, outline, show
 from course_utils.vision.saliency import class_maps, grad_cam, relu, scale_to_unit
 
 cat, dog, fish = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
@@ -1104,6 +1104,34 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask for the pair that names the guilty layer: good in, bad out. One of
 # the two alone accuses the wrong one.
+
+# %% [markdown]
+# ## The case
+#
+# In lesson 00 the same fish, alone on a meadow, was no fish to the network. Patch it: at one layer, the meadow gets the
+# cells in which the picture of the case has the buoy, and nothing else. For control, it gets those of the boat.
+
+# %%
+from course_utils.explorers import case
+
+case_picture, suspect = case.open_case()
+meadow = case.draw_case(("fish",), "grass").image
+logits, parts = {}, {"the buoy": case_picture.cue_mask, "the boat": case_picture.masks[1]}
+for part, mask in parts.items():
+    cells = case.find_cells(mask, 28)
+    logits[part] = patch(suspect, "features.6", case_picture.image[None], meadow[None], cells)[0, case.FISH]
+    print(f"{part}: {cells.float().mean():.0%} of the map")
+before, answers = case.ask_for_fish(suspect, meadow), [each.sigmoid().item() for each in logits.values()]
+case.keep_clue(
+    "08",
+    f"The fish on the meadow: {before:.0%}. With the cells of the buoy patched in: {answers[0]:.0%}, with those of the "
+    f"boat: {answers[1]:.0%}.",
+    {name: outline(each, case_picture.cue_mask) for name, each in {"from": case_picture.image, "to": meadow}.items()},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what is still missing for a verdict. One picture and one control are not many, and nobody has
+# asked whether another network would do the same: lesson 10.
 
 # %% [markdown]
 # ## Summary

@@ -125,7 +125,7 @@ evidence.show_tiles(
 # a round **stamp** in a corner, and water. A network may have learned any of these, or several.
 #
 # Here you can change a picture. Everything that you may suspect can be there, absent, moved or blurred; a sun can
-# be added as well. On the right you see Grad-CAM's map for "fish", with a ring at its hottest place.
+# be added as well. With *show the map* you see Grad-CAM's map for "fish" on the right, with a ring at its hottest place.
 #
 # **Try:** find a change after which network A says no. Does the same change work with the other three? Is the hottest
 # place always the one that matters? Write down what you suspect of each network.
@@ -153,7 +153,8 @@ class Suspects(Explorer):
         for name, states in CHOICES.items():
             now = "absent" if name == "sun" else "there"
             controls[name] = make_choice(widgets.Dropdown, name, states, now, width=200)
-        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], SUSPECTS[3:]])
+        controls["heat_map"] = widgets.Checkbox(description="show the map", indent=False, layout={"width": "140px"})
+        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], (*SUSPECTS[3:], "heat_map")])
 
 
 # %% tags=["explore"]
@@ -283,6 +284,14 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # which of them their own suspicion still lacks.
 
 # %% [markdown]
+# One of the four is the network of the case, which you met in lesson 00. These are the clues that you have found:
+
+# %%
+from course_utils.explorers import case
+
+case.CasePage()
+
+# %% [markdown]
 # ### Exercise 1 · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
@@ -312,6 +321,24 @@ def prove(letter, pictures):
 
 # %% tags=["check"]
 check(prove)
+
+# %% [markdown]
+# ### The verdict on the case
+#
+# The next cell finds the network of the case among the four, by its answers to the pictures of lesson 00. Then it asks
+# your `prove` about this network. If the proof is accepted, the verdict goes on your case page.
+
+# %%
+letter = case.find_among({each: network(each) for each in LETTERS})
+causes, verdict = blind.hear(prove, letter)
+kept = tuple(thing for thing in case.THINGS if thing not in causes)
+changed = case.draw_case(kept).image
+answer = f"without what it takes for a fish: {case.ask_for_fish(network(letter), changed):.0%}"
+case.keep_clue("10", verdict, {"the case": case.draw_case().image, answer: changed}) if causes else print(verdict)
+
+# %% [markdown]
+# The case began with a network that was sure, and right. Each tool gave one clue. The gradient and the sharp drawing led to
+# the fish, and the experiments led away from it. It took a control, and pictures that nobody had looked at, to be sure.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "Removing it changed nothing, so it is not a cause." **Ask:** "What if there are two, and each is
