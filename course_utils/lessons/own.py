@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 from dataclasses import dataclass
 
 import torch
@@ -43,15 +44,19 @@ class OwnLook:
     chosen: str = ""
     cut: bool = False
 
+    @property
+    def said(self) -> str:
+        """The likeliest classes and their probabilities, in words."""
+        return ", ".join(f"{name} {share:.0%}" for name, share in self.best)
+
     def __str__(self) -> str:
-        said = ", ".join(f"{name} {share:.0%}" for name, share in self.best)
         where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
         if self.cut:
             where += "\nThe network sees only the middle of the picture."
         if self.network.pretrained:
-            return f"{self.network.note}\nIt says: {said}.\n{where}"
+            return f"{self.network.note}\nIt says: {self.said}.\n{where}"
         cure = f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."
-        return f"{self.network.note}\nIt has learned nothing, so its answers are chance: {said}.\n{where}\n{cure}"
+        return f"{self.network.note}\nIt has learned nothing, so its answers are chance: {self.said}.\n{where}\n{cure}"
 
 
 def look_at(network: str = "", image: str | os.PathLike | Tensor = "", layer: str = "", chosen: str = "") -> OwnLook:
@@ -108,16 +113,17 @@ def _has_places(output: object) -> bool:
     return isinstance(output, Tensor) and output.dim() == 4 and min(output.shape[2:]) > 1
 
 
-def show_strongest_maps(own: OwnLook) -> pictures.Picture:
+def show_strongest_maps(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """The picture, lit by the channels of the layer that respond most."""
     strongest = pictures.find_strongest(own.maps, LIT)
     labels = [f"channel {channel}" for channel in strongest]
     sheet = _lay_out([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], labels)
     words = f"The picture, lit where the strongest channels of layer {own.layer} respond: {', '.join(labels)}."
-    return pictures.show(sheet, alt=words, title=f"{own.network.name}, layer {own.layer}", jpeg=True)
+    title = f"{own.network.name}, layer {own.layer}"
+    return pictures.show(sheet, alt=words, title=title if titled else None, jpeg=True)
 
 
-def show_gradients(own: OwnLook) -> pictures.Picture:
+def show_gradients(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """For the chosen or the likeliest class: the strength of the gradient at each pixel, plain and guided.
 
     A network without a ReLU has no guided gradient; the title says so.
@@ -134,10 +140,10 @@ def show_gradients(own: OwnLook) -> pictures.Picture:
         tiles.append(_fit(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))
         labels.append(label)
     words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."
-    return pictures.show(_lay_out(tiles, labels), alt=words, title=title, jpeg=True)
+    return pictures.show(_lay_out(tiles, labels), alt=words, title=title if titled else None, jpeg=True)
 
 
-def show_grad_cams(own: OwnLook) -> pictures.Picture:
+def show_grad_cams(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """The Grad-CAM maps of the likeliest classes, or of the chosen one, each stretched to its own greatest value.
 
     "One rather than another" shows the maps of both as well.
@@ -153,7 +159,81 @@ def show_grad_cams(own: OwnLook) -> pictures.Picture:
     labels = ["the picture", *(f"why {name}?{share}" for name, share in zip(names, shares, strict=True))]
     where = f"{own.network.name}, layer {own.layer}"
     sheet = _lay_out(tiles, labels)
-    return pictures.show(sheet, alt=f"Grad-CAM of {where}: {', '.join(labels)}.", title=where, jpeg=True)
+    alt = f"Grad-CAM of {where}: {', '.join(labels)}."
+    return pictures.show(sheet, alt=alt, title=where if titled else None, jpeg=True)
+
+
+def show_rather(own: OwnLook) -> pictures.Picture:
+    """Grad-CAM for the likeliest class rather than for another one, and the other way round.
+
+    The other one is that of the named classes whose own map is least like that of the first.
+    """
+    names = [name for name, _ in own.best]
+    with explain(own.network.model, own.batch, own.layer) as run:
+        maps = relu(run.grad_cams([own.network.number_of(name) for name in names])).flatten(1)
+        other = names[torch.cosine_similarity(maps[:1], maps).argmin()]
+        asked = [f"{names[0]}{RATHER}{other}", f"{other}{RATHER}{names[0]}"]
+        heat = scale_to_unit(relu(run.grad_cams([own.network.read_target(each) for each in asked])))[:, 0]
+    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in heat]
+    alt = f"Two maps over the picture: {asked[0]}, and {asked[1]}."
+    return pictures.show(_lay_out(tiles, asked), alt=alt, jpeg=True)
+
+
+@dataclass(frozen=True)
+class GreySquares:
+    """What is left of the likeliest class's probability, `before`, when a grey square covers a part of the picture.
+
+    boxes: top, bottom, left and right of each square, in pixels of what the network sees. left: as many probabilities.
+    """
+
+    name: str
+    before: float
+    boxes: tuple[tuple[int, int, int, int], ...]
+    left: tuple[float, ...]
+
+    @property
+    def worst(self) -> tuple[int, int, int, int]:
+        """The square that costs the answer most."""
+        return self.boxes[self.left.index(min(self.left))]
+
+    def __str__(self) -> str:
+        middle = statistics.median(self.left)
+        low, high = min(self.left), max(self.left)
+        covered = f"With one of {len(self.left)} grey squares on the picture, it gets {low:.0%} to {high:.0%}"
+        return f"Uncovered, {self.name} gets {self.before:.0%}. {covered}, {middle:.0%} in the median."
+
+
+@torch.no_grad()
+def cover_parts(own: OwnLook) -> GreySquares:
+    """Cover the picture with one grey square after another, and ask for the likeliest class each time."""
+    height, width = own.batch.shape[2:]
+    side = round(0.36 * min(height, width))
+    tops, lefts = (range(0, length - side + 1, round(0.9 * side)) for length in (height, width))
+    boxes = tuple((top, top + side, left, left + side) for top in tops for left in lefts)
+    mean, std = (
+        torch.tensor(getattr(own.network.transform, key, [rest])) for key, rest in (("mean", 0.0), ("std", 1.0))
+    )
+    grey = ((0.5 - mean) / std)[:, None, None]
+    covered = own.batch.repeat(1 + len(boxes), 1, 1, 1)
+    for image, (top, bottom, left, right) in zip(covered[1:], boxes, strict=True):
+        image[:, top:bottom, left:right] = grey
+    logits, name = own.network.model(covered), own.best[0][0]
+    shares = logits.sigmoid() if own.network.several else logits.softmax(1)
+    before, *left = shares[:, own.network.number_of(name)].tolist()
+    return GreySquares(name, before, boxes, tuple(left))
+
+
+def show_grey_squares(own: OwnLook) -> pictures.Picture:
+    """The picture, and the same with the grey square that costs the likeliest class most; the words are about all."""
+    found = cover_parts(own)
+    top, bottom, left, right = found.worst
+    covered = own.shown.clone()
+    covered[:, top:bottom, left:right] = 0.5
+    labels = [f"{found.name}: {found.before:.0%}", f"covered here: {min(found.left):.0%}"]
+    sheet = _lay_out([_fit(own.shown), _fit(covered)], labels)
+    return pictures.show(
+        sheet, alt=f"The picture, and the same with the grey square that costs most. {found}", jpeg=True
+    )
 
 
 def _fit(image: Tensor) -> Tensor:

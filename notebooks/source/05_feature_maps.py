@@ -107,6 +107,7 @@ from course_utils.lessons.lesson_05 import (
 from course_utils.lessons.own import look_at, show_strongest_maps
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
+from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
 from course_utils.vision.pictures import centre, colourise, draw_strokes, grid, light_up, outline, put_on_white, show
 from course_utils.vision.real import LAYERS, REAL, photograph
@@ -1013,7 +1014,7 @@ check(channel_means)
 # strongest channel will follow, and count how often the room is right.
 
 # %%
-own = look_at(own_network, own_image or photograph("camera"), own_layer)
+own = look_at(own_network, own_image or find_kept() or photograph("camera"), own_layer)
 print(own)
 show_strongest_maps(own)
 

@@ -112,6 +112,7 @@ from course_utils.lessons.sanity import (
     rank_correlation,
 )
 from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.pictures import draw_heat, grid, resize_maps, show, show_fixed
 from course_utils.vision.real import LAYERS, REAL, photograph
@@ -1033,7 +1034,7 @@ check(randomise_last)
 # the picture. If the guided maps look alike, they have repeated the experiment of this lesson.
 
 # %%
-own = look_at(own_network, own_image or photograph("camera"), own_layer, own_class)
+own = look_at(own_network, own_image or find_kept() or photograph("camera"), own_layer, own_class)
 print(own)
 show_gradients(own)
 

@@ -99,6 +99,7 @@ _ = torch.manual_seed(0)  # for the one layer with random weights that we make
 
 # %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, SIZE, scene, scenes
+from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.networks import load_classifier, load_picture_net, measure
 from course_utils.vision.pictures import draw_heat
 from course_utils.vision.real import LAYERS, REAL, collage, photograph
@@ -1203,11 +1204,20 @@ why("the_astronaut")
 # each map has its own scale, and a share of 2 % explains little.
 
 # %%
-from course_utils.lessons.own import look_at, show_grad_cams
+from course_utils.lessons.own import look_at, show_grad_cams, show_grey_squares, show_rather
 
-own = look_at(own_network, own_image or picture.image, own_layer, own_class)
+own = look_at(own_network, own_image or find_kept() or picture.image, own_layer, own_class)
 print(own)
 show_grad_cams(own)
+
+# %% [markdown]
+# Two more questions to the same picture: the likeliest class rather than another one, and what grey squares leave of it.
+
+# %%
+show_rather(own)
+
+# %%
+show_grey_squares(own)
 
 # %% [markdown]
 # ## What old tutorials say

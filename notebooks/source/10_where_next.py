@@ -41,7 +41,7 @@
 # | 4 | Tokens | the ViT, if its weights are there; the words are enough |
 # | 7 | What none of them can tell you | one claim for each group, then in turn |
 # | 24 | the exercises at the end of each part | 1 and 2 in the room, who has a proof explains it to who has only a verdict; 3 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | the question that each of them takes home |
+# | 1 | What my network saw · What old tutorials say · Summary · Go further | the question that each of them takes home |
 
 # %% [markdown] tags=["instructor"]
 # **In 90 minutes**
@@ -55,7 +55,7 @@
 # | 54 to 65 | What does a channel want? | one vote each | the real network's channel; exercise 3 |
 # | 65 to 68 | Tokens | the words | the second cell |
 # | 68 to 75 | What none of them can tell you | one claim for each group | the libraries |
-# | 75 to 80 | What old tutorials say · Summary · Go further | one question, the experiment and the control, from everybody | the table |
+# | 75 to 80 | What my network saw · What old tutorials say · Summary · Go further | one question, the experiment and the control, from everybody | the table |
 #
 # **Homework:** Exercises 2 and 3, about 12 minutes.
 
@@ -1062,6 +1062,22 @@ for count in (3, pictures):
 # %% [markdown] tags=["instructor"]
 # **For the end:** let each learner write down one question about a network of their own, the experiment that would
 # answer it, and the control. Three of them are read aloud. This is the last thing that they take home from the course.
+
+# %% [markdown]
+# ## What my network saw
+#
+# You have asked many networks about pictures of the course. Here is everything about a picture of **your own**: what the real
+# network says, its channels, its gradient, where it looks, one answer rather than another, and an experiment. Choose the
+# picture in an explorer of lesson 05, 06 or 07 (*Your own picture*); it stays for all lessons.
+
+# %%
+from course_utils.lessons.own_page import write_page
+
+write_page()
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show one page, and read only the lines in grey, which say what one must not conclude. Photographs stay
+# on each learner's computer: nobody has to show theirs.
 
 # %% [markdown]
 # ## What old tutorials say
