@@ -44,9 +44,10 @@ def test_a_click_makes_the_network_wrong_in_both_directions():
 
 def test_the_pictures_differ_in_what_they_say_and_in_nothing_else():
     whole, without = draw_case(), draw_case(("boat", "buoy"))
-    changed = (whole.image != without.image).any(0)
-    assert changed[whole.masks[0]].float().mean() > 0.99
-    assert not changed[whole.masks[1] | whole.cue_mask].any(), "boat and buoy are as they were"
+    change = (whole.image - without.image).abs().amax(0)
+    assert (change[whole.masks[0]] > 0).float().mean() > 0.99
+    others = change[whole.masks[1] | whole.cue_mask]
+    assert others.mean() < 0.001, "boat and buoy are as they were; the fish's shadow may touch an edge of them"
     seen = case.close_up(whole.masks[0])
     assert seen.sum() == whole.masks[0].sum()
     assert not case.close_up(whole.masks[1] | whole.cue_mask).any(), "the close-up shows the fish and no other thing"
