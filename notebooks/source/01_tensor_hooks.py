@@ -177,15 +177,7 @@ from course_utils.explorers import GradientFlow
 GradientFlow("two paths")
 
 # %% [markdown]
-# By the product rule, `y` hands the value of `b` to `a`, and the value of `a` to `b`. So 2 arrives at `a`, and from
-# there at `x`. `w` takes part in both `a` and `b`, so it receives the sum 2 + 3 = 5.
-#
-# The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there. The picture draws it
-# behind the point where the arrows from `a` and `b` meet, because a tensor's hook runs once and receives the sum. A hook
-# on `a` changes what `x` receives as well.
-#
-# In code, `two_path_graph` makes the same graph. (Its definition is in the folded cell below.) All five tensors require
-# a gradient, and backward computes one for each of them.
+# In code, `two_path_graph` makes the same graph; you will need it soon. (Its definition is in the folded cell below.)
 
 
 # %% tags=["setup"]
@@ -208,21 +200,28 @@ def read_grad(tensor):
 
 
 # %% [markdown] tags=["sealed"]
-# after `y.backward()`, which of w, x, a, b, y have a `.grad`?
+# the same graph, but now w is plain data and does not require a gradient. After `y.backward()`, which of w, x, a, b, y
+# have a `.grad`?
 #
-# - [ ] all five: Backward computes a gradient for each of them, but it keeps only those of the leaves.
-#   > All five require a gradient. In the printout, which of them show None, and what else do these lines have in
-#   > common?
-# - [x] w and x: They are the leaves. The gradients of a, b and y were computed, used and thrown away.
+# - [ ] all five: Backward keeps only the gradients of leaves that require one.
+#   > Which of the five require a gradient? In the printout, which of those show None, and what do they have in common?
+# - [ ] w and x: That would be right if both required a gradient, as in the explorer.
+#   > What does `requires_grad` say of `w` in the printout? Who should have asked for its gradient?
+# - [x] only x: It is the one leaf that requires a gradient. Those of a and y were computed, used and thrown away.
 # - [ ] only y: Backward starts at y, with the gradient 1, but this gradient is not kept either.
 #   > What is the gradient of y with respect to y itself? Is it another number in another graph?
-# - [ ] a and b: a and b were computed from other tensors, so their gradients are not kept.
-#   > Take `w` for a weight and `a` for an activation. Which of their gradients does the optimizer read after backward?
+# - [ ] a and x: The gradient of a was there on the way to x. But a was computed from other tensors, so it is not kept.
+#   > Take `x` for a weight and `a` for an activation. Which of their gradients does the optimizer read after backward?
 #
-# `w` and `x` are **leaves**: you made them, and no operation did. Backward writes their gradients into `.grad`,
-# here 5 and 2, as you worked out with a pencil.
+# `x` is a **leaf**: you made it, and no operation did. It requires a gradient, so backward writes one into `.grad`. `w` is
+# a leaf too, but nobody asked for its gradient, so it was not even computed, and neither was that of `b`.
 #
-# `a`, `b` and `y` had a gradient too, but only for a moment. Backward passed it on and then threw it away, which
+# In the explorer both leaves require a gradient. By the product rule, `y` hands the value of `b` to `a`, and the value
+# of `a` to `b`. So 2 arrives at `a`, and from there at `x`. `w` takes part in both `a` and `b`, so it receives the sum
+# 2 + 3 = 5. The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there: it runs once,
+# and receives the sum. A hook on `a` changes what `x` receives as well.
+#
+# `a` and `y` had a gradient here, but only for a moment. Backward passed it on and then threw it away, which
 # saves a lot of memory in a deep network. If you read their `.grad`, you get None, and PyTorch warns you that
 # this is probably not what you want. (Lesson 02 shows the warning.) A hook sees these gradients while they are
 # there.
@@ -231,10 +230,12 @@ def read_grad(tensor):
 predict("who_has_a_gradient")
 
 # %%
-w, x, a, b, y = two_path_graph()
+w, x = torch.tensor(1.0), torch.tensor(2.0, requires_grad=True)
+a, b = w + x, w + 1
+y = a * b
 y.backward()
 for name, tensor in {"w": w, "x": x, "a": a, "b": b, "y": y}.items():
-    print(f"{name}: is_leaf = {tensor.is_leaf!s:5}  grad = {read_grad(tensor)}")
+    print(f"{name}: requires_grad = {tensor.requires_grad!s:5}  grad = {read_grad(tensor)}")
 
 # %% tags=["why"]
 why("who_has_a_gradient")

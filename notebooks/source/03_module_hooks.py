@@ -360,25 +360,6 @@ ModelHooks("small net", hooks=[("relu", "full backward hook", "look")])
 # %% [markdown]
 # Now the same in code. (`contextlib.ExitStack` is a `with` for any number of handles. All hooks go when its block ends.)
 
-# %% [markdown] tags=["sealed"]
-# fc1, relu and fc2 have a full backward hook each. Whose runs first in the backward pass?
-#
-# - [ ] fc1: fc1 runs first in forward, and its gradients are the last to be known.
-#   > `fc1` received [1, 0, 3, 0]. Which layer passed these numbers on, and what did that layer have to receive first?
-# - [ ] relu: Before the gradient reaches relu, it has to pass fc2.
-#   > The gradient starts at the output of the network. Which layer made this output?
-# - [x] fc2: Backward starts at the output, so the last layer of the forward pass comes first.
-#
-# Read the lines from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets the gradient
-# through where its input was positive: [1, 0, 3, 0]. `fc1` passes on its first row once and its third row three
-# times: 1 + 21, 2 + 24, 3 + 27. What one layer passes on is what the layer before it receives.
-#
-# The second task of the explorer has several answers. A full backward hook that returns zeros changes only
-# gradients, so the output stays as it is. Wherever it sits on the way, nothing arrives at the input.
-
-# %% tags=["predict"]
-predict("order_of_module_hooks")
-
 
 # %% tags=["setup"]
 def show(gradients):
@@ -401,6 +382,40 @@ with contextlib.ExitStack() as stack:
     for name, child in net.named_children():
         stack.enter_context(child.register_full_backward_hook(print_gradients(name)))
     net(x).backward()
+
+# %% [markdown]
+# Read the lines from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets the gradient through
+# where its input was positive: [1, 0, 3, 0]. `fc1` passes on its first row once and its third row three times: 1 + 21,
+# 2 + 24, 3 + 27. What one layer passes on is what the layer before it receives.
+#
+# Now the hook on `fc2` does not only look: it returns zeros.
+
+# %% [markdown] tags=["sealed"]
+# the full backward hook on fc2 returns zeros. Do the hooks on relu and fc1 still run?
+#
+# - [ ] neither of them: A gradient of zeros is a gradient. Backward goes on with it.
+#   > What would you have to return so that there is no gradient at all? Is that the same as four zeros?
+# - [ ] only that of relu: relu passes on what it gets, and the zeros arrive at fc1 as well.
+#   > What is the gradient of the input of `relu` if that of its output is zero? Does `fc1` get this?
+# - [x] both, and they receive zeros: What a hook returns goes on, and every layer before it works with it.
+# - [ ] both, and they receive what they did before: That is so if the hook returns None. This one returns a tuple.
+#   > What does backward do with what a full backward hook returns?
+#
+# Backward does not notice that the gradient is zero. It calls every hook on the way, and each layer works with what it
+# receives. This is the second task of the explorer: such a hook changes only gradients, so the output stays as it is.
+# Wherever it sits on the way, nothing but zeros arrives at the input.
+
+# %% tags=["predict"]
+predict("order_of_module_hooks")
+
+# %%
+net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
+with contextlib.ExitStack() as stack:
+    stack.enter_context(net.fc2.register_full_backward_hook(lambda module, given, _: (torch.zeros_like(given[0]),)))
+    for name, child in list(net.named_children())[:2]:
+        stack.enter_context(child.register_full_backward_hook(print_gradients(name)))
+    net(x).backward()
+print("x.grad =", x.grad.tolist())
 
 # %% tags=["why"]
 why("order_of_module_hooks")

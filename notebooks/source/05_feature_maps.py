@@ -609,7 +609,7 @@ check(dead_channels)
 # %% [markdown]
 # ## What does a channel follow?
 #
-# This explorer shows the small network. It opens at channel 53 of the layer `features.13`, the fourth ReLU. Move the
+# This explorer shows the small network. It opens at channel 53 of the layer `features.13`. Move the
 # picture's slider from 30 to 39 (the arrow keys work, too), and find out what makes this channel respond.
 
 # %% [markdown] tags=["instructor"]
