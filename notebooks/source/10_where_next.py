@@ -287,9 +287,9 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # One of the four is the network of the case, which you met in lesson 00. These are the clues that you have found:
 
 # %%
-from course_utils.explorers import case
+from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_case, find_among, keep_clue
 
-case.CasePage()
+CasePage()
 
 # %% [markdown]
 # ### Exercise 1 · The verdicts
@@ -329,12 +329,11 @@ check(prove)
 # your `prove` about this network. If the proof is accepted, the verdict goes on your case page.
 
 # %%
-letter = case.find_among({each: network(each) for each in LETTERS})
+letter = find_among({each: network(each) for each in LETTERS})
 causes, verdict = blind.hear(prove, letter)
-kept = tuple(thing for thing in case.THINGS if thing not in causes)
-changed = case.draw_case(kept).image
-answer = f"without what it takes for a fish: {case.ask_for_fish(network(letter), changed):.0%}"
-case.keep_clue("10", verdict, {"the case": case.draw_case().image, answer: changed}) if causes else print(verdict)
+changed = draw_case(tuple(thing for thing in THINGS if thing not in causes)).image
+answer = f"without the cause: {ask_for_fish(network(letter), changed):.0%}"
+keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if causes else print(verdict)
 
 # %% [markdown]
 # The case began with a network that was sure, and right. Each tool gave one clue. The gradient and the sharp drawing led to
