@@ -120,7 +120,8 @@ class TheCase(Explorer):
     look = staticmethod(draw_view)
 
     def __init__(self, view: str = "the picture") -> None:
-        super().__init__({"view": make_choice(widgets.ToggleButtons, "Show", [*VIEWS], view, width=150)}, ["view"])
+        choice = make_choice(widgets.ToggleButtons, "Show", [*VIEWS], view, width=150)
+        super().__init__({"view": choice}, ["view", "sentence", "picture"])
 
 
 class Clue(Explorer):

@@ -283,7 +283,7 @@ CasePage()
 # %% [markdown] jp-MarkdownHeadingCollapsed=true
 # ## Glossary
 #
-# The words of the course, to look up. Where they are folded, click on the arrow beside the heading.
+# The words of the course, to look up. Where they are folded, click below this line.
 
 # %% glossary [markdown]
 # **Activation**: the output of a layer for one input.
