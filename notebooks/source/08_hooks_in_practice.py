@@ -13,9 +13,12 @@
 # %% [markdown]
 # # Hooks in practice
 #
-# Four things are broken, each in a way that you will meet in your own work: find out why, with hooks alone and without
-# touching their code. Then make two experiments: move a piece of one picture's activation into another one's run, and look
-# into a small attention block whose weights are set by hand.
+# Four things are broken, each in a way that you will meet in your own work. You find out why, with hooks alone and without
+# touching their code. Then you make an experiment: you move a piece of one picture's activation into another picture's
+# run, and see which answer comes out.
+#
+# The lesson has **two halves**, and you can take either of them alone: *four patients*, and *what does the answer depend
+# on?*
 #
 # ## What you will be able to do
 #
@@ -25,37 +28,22 @@
 # - **Prove** by activation patching which place of which layer carries an answer.
 # - **Read** attention weights by a hook, and **test** whether anything reads them.
 #
-# **Time:** about 90 minutes: 42 to read, predict and run, 48 for the exercises. Each part ends with its exercise. A good
-# place for a pause is before "Activation patching".
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 9 | A nan, and the layer that made it | let the room read the list of layers aloud before the prediction; then the same game backwards |
-# | 6 | One unit, one large step | pencil: one step by hand, then a vote on the hundred steps |
-# | 6 | Gradients that explode | the table of three clips on the board; ask which of them a paper means by "we clip" |
-# | 5 | A memory that grows | let them say the three numbers before you run the cell |
-# | 9 | Activation patching | three minutes with the explorer first; do not hurry the buoy |
-# | 6 | Attention | the 0.96 by hand; end with the head that nobody reads |
-# | 48 | the exercises at the end of each part | 1, 3, 5 and 6 in the room; 2, 4 and 7 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 19 | A nan, and the layer that made it | the first prediction with discussion and a second vote, the second by one vote; exercise 1 | exercise 2 |
-# | 19 to 25 | One unit, one large step | one step by hand; one vote | bringing the unit back; exercise 3 |
-# | 25 to 31 | Gradients that explode | the table of three clips; one vote | exercise 4 |
-# | 31 to 41 | A memory that grows | one vote; the chain of holders; exercise 5 | nothing |
-# | 41 to 68 | Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
-# | 68 to 76 | Attention | the 0.96 by hand; one vote; the head that nobody reads | exercise 7 |
-# | 76 to 80 | What old tutorials say · Summary · Go further | the four patients, and the hook that found each | the table |
+# | 0 to 17 | First half: four patients · A nan, and the layer that made it | the list of layers, read aloud; the prediction with discussion and a second vote; exercise 1 | the way back, and exercise 2 |
+# | 17 to 31 | One unit, one large step | one step by hand; one vote; exercise 3 | bringing the unit back |
+# | 31 to 37 | Gradients that explode | the table of three clips: which of them does a paper mean by "we clip"? One vote | exercise 4 |
+# | 37 to 50 | A memory that grows | the three numbers before you run the cell; the chain of holders; exercise 5 | nothing |
+# | 50 to 55 | Pause | the first half can end here | nothing |
+# | 55 to 84 | Second half: what does the answer depend on? · Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
+# | 84 to 88 | What old tutorials say · Summary · Go further | the four patients, and the hook that found each | the table |
 #
-# **Homework:** Exercises 2, 3, 4 and 7, about 27 minutes.
+# **Homework:** Exercises 2 and 4, about 16 minutes; for those who work with transformers, the attention and exercise 7.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -116,6 +104,12 @@ from course_utils.vision.saliency import class_maps, grad_cam, relu, scale_to_un
 cat, dog, fish = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
 
 # %% [markdown]
+# ## First half: four patients
+#
+# One network makes a nan, one has a unit that gives 0 for ever, one has gradients that grow without end, and one notebook
+# needs more memory with every run. Each of the four is found by a hook.
+
+# %% [markdown]
 # ## A nan, and the layer that made it
 #
 # The first patient: two rows of numbers go in, and one of the two answers is not a number.
@@ -155,7 +149,6 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 # %% tags=["predict"]
 predict("layer_that_isnan_names")
 
-
 # %%
 def report(model, x, is_bad):
     """Call the model, and return the names of the modules whose output is bad, in the order in which they return."""
@@ -194,7 +187,6 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 # 2. Guilty: its inputs are finite and its output is not. `torch.isfinite(tensor).all()` is False for nan and for
 #    infinity. Modules return in order, the inner ones before what they are in.
 
-
 # %% tags=["answer"]
 def first_bad_layer(model, x):
     """Call `model(x)` once and return the dotted name of the first module that
@@ -207,12 +199,11 @@ def first_bad_layer(model, x):
     """
     ...
 
-
 # %% tags=["check"]
 check(first_bad_layer)
 
-# %% [markdown]
-# ### The loss looks fine
+# %% [markdown] tags=["more"]
+# ### More: The loss looks fine
 #
 # This network measures how far points are from the origin: [3, 4] has the distance 5, [0, 0] has 0. The loss is their mean,
 # 2.5. In forward, everything is finite. Then comes `backward()`.
@@ -241,7 +232,6 @@ loss.backward()
 print("loss:", loss.item())
 print("embed.weight.grad:", net.embed.weight.grad.tolist())
 net.zero_grad()
-
 
 # %%
 def print_ends(name):
@@ -280,15 +270,14 @@ x = torch.tensor([4.0, 0.0], requires_grad=True)
 torch.where(x > 0, x.sqrt(), 0.0).sum().backward()
 print("torch.where:", x.grad.tolist())
 
-# %% [markdown]
-# ### Exercise 2 · Who made it, on the way back?
+# %% [markdown] tags=["more"]
+# ### More: Exercise 2 · Who made it, on the way back?
 
 # %% [markdown] tags=["sealed"]
 # 2 points
 # 1. The same question on the way back. Which kind of hook sees both ends of a module's part of backward?
 # 2. A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An entry
 #    of `grad_input` may be None, for example if no input requires a gradient.
-
 
 # %% tags=["answer"]
 def first_bad_gradient(model, x):
@@ -304,7 +293,6 @@ def first_bad_gradient(model, x):
     error.
     """
     ...
-
 
 # %% tags=["check"]
 check(first_bad_gradient)
@@ -343,7 +331,6 @@ check(first_bad_gradient)
 # %% tags=["predict"]
 predict("hundred_more_steps")
 
-
 # %% tags=["setup"]
 def train(unit, steps, rate, x=2.0, target=1.0):
     """Train on one number, by plain gradient descent, and return the unit's last output."""
@@ -354,7 +341,6 @@ def train(unit, steps, rate, x=2.0, target=1.0):
             for parameter, gradient in zip(unit.parameters(), gradients, strict=True):
                 parameter -= rate * gradient
     return round(unit(torch.tensor([[x]])).item(), 3)
-
 
 # %%
 print("one step with the learning rate 0.1:", train(make_one_unit(), steps=1, rate=0.1))
@@ -369,7 +355,6 @@ why("hundred_more_steps")
 # A ReLU is made to give zeros. A unit is **dead** if it is 0 for **every** input. Forward hooks on the ReLUs count both in
 # the course's network, on 40 pictures. (A unit of a convolution is a channel.) Then the network has an accident: a step
 # that was too large throws some biases far down.
-
 
 # %% tags=["setup"]
 def count_units(model, images):
@@ -386,7 +371,6 @@ def count_units(model, images):
             stack.enter_context(each.register_forward_hook(hook))
         model(images)
     return {name: found[each] for name, each in relus.items()}
-
 
 # %% tags=["setup"]
 forty, net, sick = scenes(40, seed=907), load_picture_net(), load_picture_net()
@@ -431,7 +415,6 @@ print("1 step more, without the hook:", train(unit, steps=1, rate=0.1))
 # 2. For one output (N, C, ...): `alive = (output > 0).transpose(0, 1).flatten(1).any(1)`, one bool a unit. Over several
 #    batches, signs of life add up: `|=`.
 
-
 # %% tags=["answer"]
 def dead_share(model, batches):
     """Return a dict: the dotted name of each `nn.ReLU` of `model` to the share of
@@ -443,7 +426,6 @@ def dead_share(model, batches):
     is left behind, even if the model raises an error.
     """
     ...
-
 
 # %% tags=["check"]
 check(dead_share)
@@ -473,7 +455,7 @@ check(dead_share)
 chain, x = make_chain(6), torch.tensor([[1.0, 0.0]], requires_grad=True)
 chain(x).sum().backward()
 bars(
-    [each.weight.grad.norm().item() for each in chain],
+    [round(each.weight.grad.norm().item(), 1) for each in chain],
     [f"layer {number}" for number in range(6)],
     title="On its way back to layer 0 the gradient triples in each layer",
     alt="The norms of the weights' gradients: 1.4 at layer 5, then 3.2, 9.1, 27, 81, and 243 at layer 0.",
@@ -489,7 +471,6 @@ bars(
 # | each parameter: `parameter.register_hook` | the gradient of each parameter by itself, as it arrives |
 # | as it passes: `layer.register_full_backward_pre_hook` | the gradient that *passes*, before the layer uses it |
 
-
 # %%
 def shorten(gradient, limit=10.0):
     """The gradient, with a norm of `limit` at most."""
@@ -499,7 +480,6 @@ def shorten(gradient, limit=10.0):
 def shorten_passing(module, grad_output):
     """A full backward pre-hook: the layer gets the shortened gradient."""
     return (shorten(grad_output[0]),)
-
 
 # %% tags=["setup"]
 def norms_after(model, clip):
@@ -514,7 +494,6 @@ def norms_after(model, clip):
     if clip == "all together":
         nn.utils.clip_grad_norm_(model.parameters(), 10.0)
     return [each.weight.grad.norm().item() for each in model]
-
 
 # %%
 print("layer           " + "".join(f"{number:8}" for number in range(6)))
@@ -553,15 +532,14 @@ for clip in ("all together", "each parameter", "as it passes"):
 # %% tags=["why"]
 why("last_of_a_hundred_layers")
 
-# %% [markdown]
-# ### Exercise 4 · Clip as it passes
+# %% [markdown] tags=["more"]
+# ### More: Exercise 4 · Clip as it passes
 
 # %% [markdown] tags=["sealed"]
 # 2 points
 # 1. The gradient has to be shortened before the layer uses it. Which of the four module hooks comes first in backward?
 # 2. `register_full_backward_pre_hook`: `hook(module, grad_output)`, and it returns the new `grad_output`, a tuple. The
 #    factor is limit / norm, and never above 1.
-
 
 # %% tags=["answer"]
 def clip_as_it_passes(layers, limit):
@@ -574,7 +552,6 @@ def clip_as_it_passes(layers, limit):
     gradient: its own parameters get theirs from it. Each layer returns one tensor.
     """
     ...
-
 
 # %% tags=["check"]
 check(clip_as_it_passes)
@@ -602,7 +579,6 @@ def run_the_cell():
     validated.register_forward_hook(lambda module, args, output: outputs.append(output))
     for _ in range(4):
         validated(batch)
-
 
 # %% [markdown] tags=["sealed"]
 # the cell runs three times. Each run registers a hook that stores the output, and goes through 4 batches. How many
@@ -659,7 +635,6 @@ bars(list(live.values()), [*live], title="A stored output keeps the activations 
 # notebook reaches that chain, as a weak reference shows below. The cure has two halves: a **context manager**, so that the
 # hook goes in any case, and a **number** (or a detached copy) in place of the tensor.
 
-
 # %% tags=["setup"]
 def watch_quietly(model):
     """Register a hook that stores outputs in a list which nobody else knows."""
@@ -684,7 +659,6 @@ print("alive after handle.remove():  ", reference() is not None)
 # 2. `contextlib.contextmanager`: register, `yield` the list, and remove in a `finally`. A number is
 #    `output.norm().item()`: a tensor would keep its graph.
 
-
 # %% tags=["answer"]
 def watch_norms(layers):
     """A context manager: while its block runs, the norm of each output of `layers`
@@ -694,7 +668,6 @@ def watch_norms(layers):
     no hook is left; other hooks of the layers stay. Nothing keeps a tensor alive.
     """
     ...
-
 
 # %% tags=["check"]
 check(watch_norms)
@@ -707,9 +680,18 @@ check(watch_norms)
 # detached tensor shares the numbers and drops the graph.
 
 # %% [markdown]
+# ## Second half: what does the answer depend on?
+#
+# You can begin here: after the first cells of the lesson, this half needs nothing of what stands above. It works on the
+# picture network of lesson 07, and asks which part of a layer carries its answer.
+
+# %% tags=["setup"]
+net = load_picture_net()
+
+# %% [markdown]
 # ## Activation patching
 #
-# Whether an answer *depends* on a place, only an experiment tells. Run the network on one picture, the **target**, but let
+# Only an experiment can tell whether an answer *depends* on a place. Run the network on one picture, the **target**, but let
 # one layer give, in a **region**, what it gives for another picture, the **source**. If the answer moves to that of the
 # source, this region of this layer carries it. This is activation patching, or causal tracing (Vig et al., 2020; Meng et
 # al., 2022).
@@ -735,8 +717,8 @@ Patching(3, "honest", layer="features.6", row=0, column=0, size=1)
 #  left place from the source  [4, 8]     logit  12 - 8 = 4
 # ```
 #
-# The logit went 12 of the 20 from -8 to 12, so the left place carries 60% of the difference. A forward hook does it:
-
+# From -8 to 12 it is a way of 20, and the logit went 12 of it. So the left place carries 60% of the difference. A forward
+# hook does the same:
 
 # %%
 def put_in(there, region):
@@ -768,14 +750,13 @@ print(f"recovered: {recovered(torch.tensor(4.0), torch.tensor(12.0), torch.tenso
 #   > You put in the cat's output at the first layer. At which of the later layers could the dog come back?
 # - [x] any of them: What comes behind a layer of a chain sees its output and nothing else, so it cannot tell.
 #
-# In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (Networks with
-# shortcuts, such as a ResNet or a transformer, have other ways around a layer. There it is a real question, for
-# which causal tracing became known.) In a chain the question is **where**: the animal's cells turn the answer
-# round, the boat's and all the rest together do not, here and in ten of ten pairs.
+# In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (A ResNet or a
+# transformer has shortcuts, which lead around a layer. There it is a real question, and causal tracing became
+# known for it.) In a chain the question is **where**: the animal's cells turn the answer round, and the boat's
+# cells do not. Even all the rest together does not, here and in ten of ten pairs.
 
 # %% tags=["predict"]
 predict("which_layer_to_patch")
-
 
 # %% tags=["setup"]
 def say(logits):
@@ -923,7 +904,6 @@ show(
 # 2. What a forward hook returns takes the place of the output. `torch.where(region, one, other)` chooses place by
 #    place; `region` is (h, w) and fits all channels.
 
-
 # %% tags=["answer"]
 def patched_logits(model, layer, source, target, region):
     """Return the logits (1, classes) of `model` for the picture `target` when the
@@ -934,7 +914,6 @@ def patched_logits(model, layer, source, target, region):
     no hook is left, even if the model raises an error.
     """
     ...
-
 
 # %% tags=["check"]
 check(patched_logits)
@@ -949,8 +928,8 @@ check(patched_logits)
 # **Discussion:** why two pictures that differ in one respect? (So that what moves has one possible cause. With two unrelated
 # pictures everything differs, and every patch moves something.)
 
-# %% [markdown]
-# ## Attention
+# %% [markdown] tags=["more"]
+# ## More: Attention
 #
 # Attention is a table of shares: a row for each word that looks, a column for each word that is looked at, and each row adds
 # up to 1 (Vaswani et al., 2017). This block has two heads with weights set by hand. The first head looks for *the word
@@ -996,7 +975,6 @@ why("what_the_hook_sees")
 # You cannot change that call, it is inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
 # what a module is called with (lesson 03):
 
-
 # %%
 def ask_for_weights(module, args, kwargs):
     """A forward pre-hook: the same call, with the attention weights of each head."""
@@ -1034,7 +1012,6 @@ draw_attention(
 # **On this slide:** Ask which of the two heads they would put on a slide, before the test. The answer is usually the
 # one that moves nothing.
 
-
 # %%
 def blindfold(head):
     """A pre-hook that lets one head see each word only by itself, by a mask (heads, L, L)."""
@@ -1060,7 +1037,6 @@ for head, name in enumerate(HEADS):
 # 2. A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The
 #    arguments are `need_weights` and `average_attn_weights`.
 
-
 # %% tags=["answer"]
 def attention_maps(layer, x):
     """Return the attention weights (N, heads, L, L), detached, that
@@ -1073,7 +1049,6 @@ def attention_maps(layer, x):
     """
     ...
 
-
 # %% tags=["check"]
 check(attention_maps)
 
@@ -1084,13 +1059,6 @@ check(attention_maps)
 # **Misconception:** "A hook only looks." **Ask:** "What did the block do differently because a hook was there?" **Answer:**
 # it left its fast path: in eval mode and without gradients one C++ function does all the work, and the layer takes it only
 # if its modules have no hooks.
-
-# %% [markdown]
-# Before you go: nothing of what you did has stayed.
-
-# %% tags=["setup"]
-models = {"the picture network": net, "its twin": twin, "the validated net": validated, "the block": block}
-print({name: count_hooks(model).total() for name, model in models.items()}, "hooks")
 
 # %% [markdown]
 # ## What old tutorials say
