@@ -89,8 +89,19 @@ from course_utils.lessons.own import look_at, show_strongest_maps
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
-from course_utils.vision.pictures import centre, colourise, draw_strokes, grid, light_up, outline, put_on_white
-from course_utils.vision.pictures import resize_maps, show
+
+# %% tags=["setup"]
+from course_utils.vision.pictures import (
+    centre,
+    colourise,
+    draw_strokes,
+    grid,
+    light_up,
+    outline,
+    put_on_white,
+    resize_maps,
+    show,
+)
 from course_utils.vision.real import LAYERS, REAL, photograph
 from course_utils.vision.scores import grow, share_on
 from course_utils.vision.toys import make_edge_net
@@ -199,18 +210,25 @@ why("first_channel_of_a_drawing")
 # Then take one 7 x 7 convolution and a ReLU. Its four kernels were made by hand: they look for a change from dark to
 # light towards the right, the left, down and up. The forward hook keeps what comes out.
 
+
 # %% tags=["setup"]
 def draw_kernels_and_maps(kernels, paper, maps):
     """The drawing and the four kernels; below, all maps added and each map, on one scale, dark where they respond."""
     coloured = F.interpolate(colourise(centre(kernels), "RdBu_r"), scale_factor=16)
     below = 1 - torch.cat([maps.amax(0, keepdim=True), maps])[:, None].expand(-1, 3, -1, -1) / maps.max()
     names = ["right", "left", "down", "up"]
-    labels = ["the drawing", *(f"kernel: {name}" for name in names), "all four maps", *(f"map: {name}" for name in names)]
+    labels = [
+        "the drawing",
+        *(f"kernel: {name}" for name in names),
+        "all four maps",
+        *(f"map: {name}" for name in names),
+    ]
     return show(
         grid([paper, *coloured, *below], columns=5, labels=labels),
         title="Each kernel (red above 0, blue below) finds one side of the lines; its map is dark where it responds",
         alt="A drawn cat's face and four ramps from blue to red. Below, maps of its right, left, lower and upper sides.",
     )
+
 
 # %%
 paper = put_on_white(drawing)
@@ -251,6 +269,7 @@ draw_kernels_and_maps(edges[0].weight.detach()[:, 0], paper, maps)
 # **On this slide:** Show the recipe, and give two minutes to find what is wrong with it. Take suggestions and run
 # nothing yet: on the small network it works, and this is why it spread.
 
+
 # %%
 def keep_by_shape(model, x):
     stored, handles = {}, []
@@ -266,6 +285,7 @@ def keep_by_shape(model, x):
     for handle in handles:
         handle.remove()
     return stored
+
 
 # %%
 for shape, outputs in keep_by_shape(net, picture.image[None]).items():
@@ -371,6 +391,7 @@ why("lowest_number_stored")
 # 1. The key is the layer's dotted name. `model.get_submodule(name)` finds the layer for it.
 # 2. Whatever follows may write into the output, and the output holds the graph: store `output.detach().clone()`.
 
+
 # %% tags=["answer"]
 def keep_maps(model, names, x):
     """Call `model(x)` once and return a dict: each dotted name in `names` to a copy
@@ -380,6 +401,7 @@ def keep_maps(model, names, x):
     holds no graph. No hook is left behind.
     """
     ...
+
 
 # %% tags=["check"]
 check(keep_maps)
@@ -458,6 +480,7 @@ why("widest_and_narrowest_tile")
 # 2. `maps[0].unsqueeze(1)` is (C, 1, H, W). The lowest and highest number of each tile: `amin((1, 2, 3), keepdim=True)`
 #    and `amax`.
 
+
 # %% tags=["answer"]
 def tile_maps(maps):
     """Turn the maps of one layer, (N, C, H, W) in float32, into grey tiles for a
@@ -467,6 +490,7 @@ def tile_maps(maps):
     becomes 0, its highest 1. A constant tile becomes all 0. `maps` stays as it is.
     """
     ...
+
 
 # %% tags=["check"]
 check(tile_maps)
@@ -482,6 +506,7 @@ check(tile_maps)
 # **On this slide:** Cover the titles and let the room put the five sheets in order. They will succeed; ask by what.
 # It is by the size of the blocks, which random weights would show as well.
 
+
 # %% tags=["setup"]
 def draw_depths(depths):
     """The photograph, and 25 maps of each layer, (1, C, h, w) from 0 to 6, as 28 x 28 tiles on one scale."""
@@ -490,10 +515,13 @@ def draw_depths(depths):
         tiles = F.interpolate(maps[:, :25] / 6, size=(28, 28), mode="area")[0]
         sheets.append(grid(colourise(tiles, "inferno"), columns=5, padding=2, scale=2))
     return show(
-        grid(sheets, columns=3, labels=["the photograph", *(f"{name}: {len(each[0])}" for name, each in depths.items())]),
+        grid(
+            sheets, columns=3, labels=["the photograph", *(f"{name}: {len(each[0])}" for name, each in depths.items())]
+        ),
         title="Deeper layers have more channels and fewer places, and more of their numbers are 0",
         alt="A cat's face, and five sheets of 25 maps. The cat is sharp in the first; later maps have a few blocks and are mostly black.",
     )
+
 
 # %%
 with torch.no_grad(), record(real.model, *LAYERS) as depths:
@@ -521,6 +549,7 @@ draw_depths({name: layer.output for name, layer in depths.items()})
 # 1. A forward hook on each `nn.ReLU` of `model.named_modules()`. A hook may run more than once in a call.
 # 2. Count zeros and numbers separately, for all runs of the layer; divide at the end.
 
+
 # %% tags=["answer"]
 def zero_shares(model, x):
     """Call `model(x)` once and return a dict: the dotted name of each `nn.ReLU` to
@@ -530,6 +559,7 @@ def zero_shares(model, x):
     together. No hook is left behind.
     """
     ...
+
 
 # %% tags=["check"]
 check(zero_shares)
@@ -542,6 +572,7 @@ check(zero_shares)
 # 1. A channel is alive as soon as one number of it, in any picture at any place, is above 0.
 # 2. In the hook: `(output > 0).any(3).any(2).any(0)` is (C,). Combine it over the batches with `|`.
 
+
 # %% tags=["answer"]
 def dead_channels(model, layer, batches):
     """Run `model` on each of `batches` and return the numbers of the channels of
@@ -551,6 +582,7 @@ def dead_channels(model, layer, batches):
     place of no picture of no batch. No hook is left behind.
     """
     ...
+
 
 # %% tags=["check"]
 check(dead_channels)
@@ -623,6 +655,7 @@ why("what_channel_53_follows")
 # 1. A negative number says that the pattern is not there: `clamp(min=0)` first.
 # 2. One number a channel: the mean over height and width, `mean((1, 2))`.
 
+
 # %% tags=["answer"]
 def strongest_channels(maps, count):
     """Return the numbers of the `count` channels that respond most to one picture,
@@ -632,6 +665,7 @@ def strongest_channels(maps, count):
     negative numbers counted as 0.
     """
     ...
+
 
 # %% tags=["check"]
 check(strongest_channels)
@@ -697,6 +731,7 @@ def measure(model):
         rows[name] = best, found.share[best, kinds].mean(), found.tells[best, kinds].mean(), maps
     return rows
 
+
 # %% tags=["setup"]
 def share_in_grown(pixels):
     """By layer, how much of the best channels' response lies on their things, grown by so many pixels; and the area."""
@@ -708,6 +743,7 @@ def share_in_grown(pixels):
         for name, (best, _, _, maps) in tables["trained"].items():
             shares[name].append(share_on(maps[there, best[k]].flatten(0, 1)[None], region.flatten(0, 1)))
     return {name: torch.stack(each).mean() for name, each in shares.items()}, torch.stack(areas).mean()
+
 
 # %%
 torch.manual_seed(0)
@@ -738,6 +774,7 @@ why("layer_that_is_most_on_the_things")
 # sixty to which it responds most. The picture is lit where the channel responds; full light is where this channel is strongest. The
 # white line is the true outline.
 
+
 # %% tags=["setup"]
 def draw_channels(maps, best):
     """For each kind, the picture to which its best channel responds most, lit by it."""
@@ -750,6 +787,7 @@ def draw_channels(maps, best):
     alt = f"Ten pictures, each dark but for one thing. Things and channels: {', '.join(words)}."
     title = "Ten channels of one layer (their numbers below), each with the thing that it follows"
     return show(grid(tiles, columns=5, labels=words), title=title, alt=alt)
+
 
 # %%
 best, _, _, maps = max(tables["trained"].values(), key=lambda row: row[1])
@@ -767,6 +805,7 @@ draw_channels(maps, best)
 # 1. One place of a map covers several pixels of the mask. How much of it is thing? The mean of the mask there.
 # 2. `F.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])` is the covered share of each place, (1, h, w).
 
+
 # %% tags=["answer"]
 def share_on_thing(maps, mask):
     """Return for each channel which share of its response lies on the thing: a
@@ -777,6 +816,7 @@ def share_on_thing(maps, mask):
     a quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
     """
     ...
+
 
 # %% tags=["check"]
 check(share_on_thing)
@@ -887,6 +927,7 @@ for inplace in (True, False):
 # 2. A forward hook may raise an exception of your own, and you catch it around `model(x)`. Or let
 #    `create_feature_extractor(model, [name])` build the shorter network, and put back the modes that it changes.
 
+
 # %% tags=["answer"]
 def run_to(model, name, x):
     """Return what the layer with the dotted name `name` gives for the input `x`,
@@ -897,6 +938,7 @@ def run_to(model, name, x):
     What the model itself raises goes on to the caller.
     """
     ...
+
 
 # %% tags=["check"]
 check(run_to)
@@ -951,6 +993,7 @@ why("memory_of_one_map")
 # 1. Keep one sum a channel and one count, and let the maps go.
 # 2. Batches differ in size, so a mean of means is wrong: add up sums, and divide once at the end.
 
+
 # %% tags=["answer"]
 def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
@@ -961,6 +1004,7 @@ def channel_means(model, layer, batches):
     latest when those of the next are there. No hook is left behind.
     """
     ...
+
 
 # %% tags=["check"]
 check(channel_means)

@@ -223,6 +223,7 @@ print(f"logit of the network   = {logits[0, cat].item():.2f}")
 # 1. Each class has one weight a channel. Which part of `weight` belongs to class `target`?
 # 2. `weight[target]` has shape (C,). Give it two more dimensions, and it multiplies each map as a whole.
 
+
 # %% tags=["answer"]
 def class_activation_map(features, weight, target):
     """Return the class activation map (h, w) of class `target`.
@@ -233,6 +234,7 @@ def class_activation_map(features, weight, target):
     out: with its negative values.
     """
     ...
+
 
 # %% tags=["check"]
 check(class_activation_map)
@@ -297,6 +299,7 @@ print("map", pencil_map.tolist(), " after the ReLU", pencil_map.relu().tolist())
 # 1. Global average pooling, of the gradient this time. Which two dimensions go?
 # 2. `mean` takes several dimensions at once: `dim=(…, …)`.
 
+
 # %% tags=["answer"]
 def channel_weights(gradient):
     """Return Grad-CAM's weights (N, C): one a picture and channel.
@@ -306,6 +309,7 @@ def channel_weights(gradient):
     places.
     """
     ...
+
 
 # %% tags=["check"]
 check(channel_weights)
@@ -399,6 +403,7 @@ why("cam_over_grad_cam")
 # 2. A forward hook keeps the output. What if the next layer changes it in place? Return a clone to the network.
 #    `torch.autograd.grad(logit, kept)` leaves no `.grad` behind.
 
+
 # %% tags=["answer"]
 def grad_cam_with_hooks(model, layer, image, target):
     """Return the Grad-CAM map (h, w) of class `target` for one picture
@@ -411,6 +416,7 @@ def grad_cam_with_hooks(model, layer, image, target):
     and every `.grad` is what it was.
     """
     ...
+
 
 # %% tags=["check"]
 check(grad_cam_with_hooks)
@@ -515,6 +521,7 @@ evidence.show_tiles(
 # 1. Three steps in this order: ReLU, enlarge, stretch. `F.interpolate` wants (N, 1, h, w).
 # 2. Least and greatest value of each map: `amin((1, 2), keepdim=True)`. What if both are the same?
 
+
 # %% tags=["answer"]
 def to_heatmap(raw, size):
     """Turn raw maps (N, h, w) into heat maps (N, *size) with values from 0 to 1.
@@ -525,6 +532,7 @@ def to_heatmap(raw, size):
     above 0 becomes all 0.
     """
     ...
+
 
 # %% tags=["check"]
 check(to_heatmap)
@@ -575,6 +583,7 @@ print(" ", str(localise(in_the_middle, things.masks, things.others)).replace(", 
 # 2. `heatmaps.flatten(1).argmax(1)` counts row by row, just as `masks.flatten(1)` does. So you need no row and no
 #    column.
 
+
 # %% tags=["answer"]
 def pointing_game(heatmaps, masks):
     """Return the share of heat maps, a float from 0 to 1, whose hottest pixel lies
@@ -584,6 +593,7 @@ def pointing_game(heatmaps, masks):
     map in which no value is above 0 points nowhere: that is a miss.
     """
     ...
+
 
 # %% tags=["check"]
 check(pointing_game)
@@ -724,6 +734,7 @@ why("painted_out")
 # 1. A class is seen where its logit is above 0. So there are two rows of yes and no: before and after.
 # 2. Lost means seen before *and not* seen after. Divide by how many were seen before.
 
+
 # %% tags=["answer"]
 def lost_answers(model, images, edited, target):
     """Return the share of its yes answers, a float from 0 to 1, that `model` takes
@@ -735,6 +746,7 @@ def lost_answers(model, images, edited, target):
     those with a yes before; if there are none, return 0.0.
     """
     ...
+
 
 # %% tags=["check"]
 check(lost_answers)
@@ -940,6 +952,7 @@ print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
 # 1. One map for three colour channels: it needs a dimension where the colours are.
 # 2. Enlarge `raw.relu()[:, None]`, which is (N, 1, h, w), to the size of `guided`. Then it fits all channels.
 
+
 # %% tags=["answer"]
 def guided_grad_cam_product(guided, raw):
     """Return Guided Grad-CAM (N, 3, H, W): where Grad-CAM says so, the detail of
@@ -951,6 +964,7 @@ def guided_grad_cam_product(guided, raw):
     then the two are multiplied.
     """
     ...
+
 
 # %% tags=["check"]
 check(guided_grad_cam_product)

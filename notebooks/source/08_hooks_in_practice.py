@@ -149,6 +149,7 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 # %% tags=["predict"]
 predict("layer_that_isnan_names")
 
+
 # %%
 def report(model, x, is_bad):
     """Call the model, and return the names of the modules whose output is bad, in the order in which they return."""
@@ -187,6 +188,7 @@ print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 # 2. Guilty: its inputs are finite and its output is not. `torch.isfinite(tensor).all()` is False for nan and for
 #    infinity. Modules return in order, the inner ones before what they are in.
 
+
 # %% tags=["answer"]
 def first_bad_layer(model, x):
     """Call `model(x)` once and return the dotted name of the first module that
@@ -198,6 +200,7 @@ def first_bad_layer(model, x):
     error.
     """
     ...
+
 
 # %% tags=["check"]
 check(first_bad_layer)
@@ -232,6 +235,7 @@ loss.backward()
 print("loss:", loss.item())
 print("embed.weight.grad:", net.embed.weight.grad.tolist())
 net.zero_grad()
+
 
 # %%
 def print_ends(name):
@@ -279,6 +283,7 @@ print("torch.where:", x.grad.tolist())
 # 2. A full backward hook: guilty if every gradient in `grad_output` is finite and one in `grad_input` is not. An entry
 #    of `grad_input` may be None, for example if no input requires a gradient.
 
+
 # %% tags=["answer"]
 def first_bad_gradient(model, x):
     """Go back from the sum of `model(x)`, to `x` and to the parameters, and return
@@ -293,6 +298,7 @@ def first_bad_gradient(model, x):
     error.
     """
     ...
+
 
 # %% tags=["check"]
 check(first_bad_gradient)
@@ -331,6 +337,7 @@ check(first_bad_gradient)
 # %% tags=["predict"]
 predict("hundred_more_steps")
 
+
 # %% tags=["setup"]
 def train(unit, steps, rate, x=2.0, target=1.0):
     """Train on one number, by plain gradient descent, and return the unit's last output."""
@@ -341,6 +348,7 @@ def train(unit, steps, rate, x=2.0, target=1.0):
             for parameter, gradient in zip(unit.parameters(), gradients, strict=True):
                 parameter -= rate * gradient
     return round(unit(torch.tensor([[x]])).item(), 3)
+
 
 # %%
 print("one step with the learning rate 0.1:", train(make_one_unit(), steps=1, rate=0.1))
@@ -355,6 +363,7 @@ why("hundred_more_steps")
 # A ReLU is made to give zeros. A unit is **dead** if it is 0 for **every** input. Forward hooks on the ReLUs count both in
 # the course's network, on 40 pictures. (A unit of a convolution is a channel.) Then the network has an accident: a step
 # that was too large throws some biases far down.
+
 
 # %% tags=["setup"]
 def count_units(model, images):
@@ -371,6 +380,7 @@ def count_units(model, images):
             stack.enter_context(each.register_forward_hook(hook))
         model(images)
     return {name: found[each] for name, each in relus.items()}
+
 
 # %% tags=["setup"]
 forty, net, sick = scenes(40, seed=907), load_picture_net(), load_picture_net()
@@ -415,6 +425,7 @@ print("1 step more, without the hook:", train(unit, steps=1, rate=0.1))
 # 2. For one output (N, C, ...): `alive = (output > 0).transpose(0, 1).flatten(1).any(1)`, one bool a unit. Over several
 #    batches, signs of life add up: `|=`.
 
+
 # %% tags=["answer"]
 def dead_share(model, batches):
     """Return a dict: the dotted name of each `nn.ReLU` of `model` to the share of
@@ -426,6 +437,7 @@ def dead_share(model, batches):
     is left behind, even if the model raises an error.
     """
     ...
+
 
 # %% tags=["check"]
 check(dead_share)
@@ -471,6 +483,7 @@ bars(
 # | each parameter: `parameter.register_hook` | the gradient of each parameter by itself, as it arrives |
 # | as it passes: `layer.register_full_backward_pre_hook` | the gradient that *passes*, before the layer uses it |
 
+
 # %%
 def shorten(gradient, limit=10.0):
     """The gradient, with a norm of `limit` at most."""
@@ -480,6 +493,7 @@ def shorten(gradient, limit=10.0):
 def shorten_passing(module, grad_output):
     """A full backward pre-hook: the layer gets the shortened gradient."""
     return (shorten(grad_output[0]),)
+
 
 # %% tags=["setup"]
 def norms_after(model, clip):
@@ -494,6 +508,7 @@ def norms_after(model, clip):
     if clip == "all together":
         nn.utils.clip_grad_norm_(model.parameters(), 10.0)
     return [each.weight.grad.norm().item() for each in model]
+
 
 # %%
 print("layer           " + "".join(f"{number:8}" for number in range(6)))
@@ -541,6 +556,7 @@ why("last_of_a_hundred_layers")
 # 2. `register_full_backward_pre_hook`: `hook(module, grad_output)`, and it returns the new `grad_output`, a tuple. The
 #    factor is limit / norm, and never above 1.
 
+
 # %% tags=["answer"]
 def clip_as_it_passes(layers, limit):
     """From now on, shorten the gradient that arrives at the output of each of
@@ -552,6 +568,7 @@ def clip_as_it_passes(layers, limit):
     gradient: its own parameters get theirs from it. Each layer returns one tensor.
     """
     ...
+
 
 # %% tags=["check"]
 check(clip_as_it_passes)
@@ -579,6 +596,7 @@ def run_the_cell():
     validated.register_forward_hook(lambda module, args, output: outputs.append(output))
     for _ in range(4):
         validated(batch)
+
 
 # %% [markdown] tags=["sealed"]
 # the cell runs three times. Each run registers a hook that stores the output, and goes through 4 batches. How many
@@ -635,6 +653,7 @@ bars(list(live.values()), [*live], title="A stored output keeps the activations 
 # notebook reaches that chain, as a weak reference shows below. The cure has two halves: a **context manager**, so that the
 # hook goes in any case, and a **number** (or a detached copy) in place of the tensor.
 
+
 # %% tags=["setup"]
 def watch_quietly(model):
     """Register a hook that stores outputs in a list which nobody else knows."""
@@ -659,6 +678,7 @@ print("alive after handle.remove():  ", reference() is not None)
 # 2. `contextlib.contextmanager`: register, `yield` the list, and remove in a `finally`. A number is
 #    `output.norm().item()`: a tensor would keep its graph.
 
+
 # %% tags=["answer"]
 def watch_norms(layers):
     """A context manager: while its block runs, the norm of each output of `layers`
@@ -668,6 +688,7 @@ def watch_norms(layers):
     no hook is left; other hooks of the layers stay. Nothing keeps a tensor alive.
     """
     ...
+
 
 # %% tags=["check"]
 check(watch_norms)
@@ -720,6 +741,7 @@ Patching(3, "honest", layer="features.6", row=0, column=0, size=1)
 # From -8 to 12 it is a way of 20, and the logit went 12 of it. So the left place carries 60% of the difference. A forward
 # hook does the same:
 
+
 # %%
 def put_in(there, region):
     """A forward hook that hands on `there` inside the region, and the real output outside of it."""
@@ -757,6 +779,7 @@ print(f"recovered: {recovered(torch.tensor(4.0), torch.tensor(12.0), torch.tenso
 
 # %% tags=["predict"]
 predict("which_layer_to_patch")
+
 
 # %% tags=["setup"]
 def say(logits):
@@ -904,6 +927,7 @@ show(
 # 2. What a forward hook returns takes the place of the output. `torch.where(region, one, other)` chooses place by
 #    place; `region` is (h, w) and fits all channels.
 
+
 # %% tags=["answer"]
 def patched_logits(model, layer, source, target, region):
     """Return the logits (1, classes) of `model` for the picture `target` when the
@@ -914,6 +938,7 @@ def patched_logits(model, layer, source, target, region):
     no hook is left, even if the model raises an error.
     """
     ...
+
 
 # %% tags=["check"]
 check(patched_logits)
@@ -975,6 +1000,7 @@ why("what_the_hook_sees")
 # You cannot change that call, it is inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
 # what a module is called with (lesson 03):
 
+
 # %%
 def ask_for_weights(module, args, kwargs):
     """A forward pre-hook: the same call, with the attention weights of each head."""
@@ -1012,6 +1038,7 @@ draw_attention(
 # **On this slide:** Ask which of the two heads they would put on a slide, before the test. The answer is usually the
 # one that moves nothing.
 
+
 # %%
 def blindfold(head):
     """A pre-hook that lets one head see each word only by itself, by a mask (heads, L, L)."""
@@ -1037,6 +1064,7 @@ for head, name in enumerate(HEADS):
 # 2. A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The
 #    arguments are `need_weights` and `average_attn_weights`.
 
+
 # %% tags=["answer"]
 def attention_maps(layer, x):
     """Return the attention weights (N, heads, L, L), detached, that
@@ -1048,6 +1076,7 @@ def attention_maps(layer, x):
     raises an error.
     """
     ...
+
 
 # %% tags=["check"]
 check(attention_maps)
