@@ -20,7 +20,7 @@ from course_utils.vision.scores import find_strength
 SIDE = 224  # pixels of the shorter side of the pictures that are drawn
 LONGEST = 4  # how many times as long as wide a picture may be; of a longer one, only the middle is looked at
 WIDEST = 1050  # pixels of the pictures in a row: what a page can show
-SAID, EXPLAINED, LIT = 5, 3, 8  # classes that are named, those that get a map, channels that are shown
+SAID, EXPLAINED, LIT = 5, 3, 7  # classes that are named, those that get a map, channels that are shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,13 +114,15 @@ def _has_places(output: object) -> bool:
 
 
 def show_strongest_maps(own: OwnLook, titled: bool = True) -> pictures.Picture:
-    """The picture, lit by the channels of the layer that respond most."""
+    """The picture, and over it the maps of the channels of the layer that respond most, each on its own scale."""
     strongest = pictures.find_strongest(own.maps, LIT)
-    labels = [f"channel {channel}" for channel in strongest]
-    sheet = _lay_out([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], labels)
-    words = f"The picture, lit where the strongest channels of layer {own.layer} respond: {', '.join(labels)}."
-    title = f"{own.network.name}, layer {own.layer}"
-    return pictures.show(sheet, alt=words, title=title if titled else None, jpeg=True)
+    heat = [None, *(scale_to_unit(relu(own.maps[channel])) for channel in strongest)]
+    labels = ["the picture", *(f"channel {channel}" for channel in strongest)]
+    sheet = _lay_out([pictures.draw_heat(_fit(own.shown), each, scale=1) for each in heat], labels)
+    where = f"layer {own.layer} of {own.network.name}"
+    words = f"The picture, and where the strongest channels of {where} respond: {', '.join(labels[1:])}."
+    title = f"Where the strongest channels of {where} respond" if titled else None
+    return pictures.show(sheet, alt=words, title=title, jpeg=True)
 
 
 def show_gradients(own: OwnLook, titled: bool = True) -> pictures.Picture:

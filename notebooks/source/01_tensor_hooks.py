@@ -28,7 +28,7 @@
 # - **Predict** the order in which hooks run.
 # - **Find** the place in a network where the gradient gets lost.
 #
-# **Time:** about 88 minutes: 43 to read, predict and try things out, 45 for the exercises.
+# **Minutes:** counted by the build
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 

@@ -27,7 +27,7 @@
 # - **Choose** between `retain_grad`, a hook and `torch.autograd.grad` for a task.
 # - **Shrink** what forward saves for backward, and **name** the price.
 #
-# **Time:** about 88 minutes: 46 to read, predict and try things out, 42 for the exercises.
+# **Minutes:** counted by the build
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 

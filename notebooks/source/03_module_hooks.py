@@ -25,8 +25,7 @@
 # - **Remove** every hook again, and **find** the hooks that somebody forgot.
 # - **Find** the layer that keeps a network from learning.
 #
-# **Time:** about 88 minutes: 55 to read, predict and run, 33 for the exercises. Before "All layers of a model" is a good
-# place for a pause.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
 # **Plan**

@@ -26,7 +26,7 @@
 # - **Find out** why a hook does not run.
 # - **Write** a `__call__` of your own, and **prove** with a trace that it does what torch's does.
 #
-# **Time:** about 89 minutes: 38 to read, predict and run, 51 for the exercises.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
 # **Plan**
