@@ -195,7 +195,7 @@ def test_after_the_second_vote_the_advice_compares_both(live):
 
 def test_the_question_comes_with_its_code_and_its_figure():
     around = settings_of(1)["hook_on_a"]
-    for told in ("def two_path_graph():", "grad *= 2\n    return grad * 3", "a.register_hook(change_gradient)"):
+    for told in ("def two_path_graph():", "return 3 * doubled", "a.register_hook(change_gradient)"):
         assert told in around.code
     assert "def read_grad" not in around.code, "what only a print needs takes the space of what matters"
     photograph = settings_of(7)["where_the_second_looks"]

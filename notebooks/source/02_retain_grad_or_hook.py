@@ -39,7 +39,7 @@
 # | 0 to 4 | A training that fills the memory | collect guesses, and vote; write the votes down and take none of them up yet | nothing |
 # | 4 to 17 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; collect the ways to get `None` from the room before you show them | nothing |
 # | 17 to 34 | Before or after the hooks? | the explorer in pairs; the prediction with discussion and a second vote; exercise 2 | nothing |
-# | 34 to 39 | Pause | | |
+# | 34 to 39 | Pause | a rest, or time to finish an exercise | nothing |
 # | 39 to 50 | What it costs | one vote; guesses for the four bars, then the chart | nothing |
 # | 50 to 73 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise 3; a task of yours, to be found in the table | the sigmoids; exercise 4 |
 # | 73 to 76 | What forward saves for backward | guess the number before the cell runs | nothing |

@@ -37,7 +37,7 @@
 # | 9 to 20 | Which layer is ill? | in pairs: first investigate, then commit, then run; patient B by one vote | nothing |
 # | 20 to 33 | A network for a pencil | 89 with chalk before any cell runs; one vote; exercise 1 | nothing |
 # | 33 to 55 | The way back | the explorer in pairs; the first prediction with discussion and a second vote, the second by one vote; exercise 2 | nothing |
-# | 55 to 60 | Pause | | |
+# | 55 to 60 | Pause | a rest, or time to finish an exercise | nothing |
 # | 60 to 64 | Hooks that nobody removed | run the cell twice, on the projector | nothing |
 # | 64 to 79 | All layers of a model | count calls and entries; the prediction with discussion and a second vote; exercise 3 | nothing |
 # | 79 to 81 | What you would use every day | the timeline of `trace` | running `record` |

@@ -40,7 +40,7 @@
 # | 26 to 30 | `forward()` directly | one vote; ask who has written `model.forward(x)` | nothing |
 # | 30 to 39 | Who comes first: global or local? | one vote; exercise 2 | nothing |
 # | 39 to 61 | Before and after forward | read the loop together, one line each, in turn; exercises 3 and 4 | nothing |
-# | 61 to 64 | Pause | | |
+# | 61 to 64 | Pause | a rest, or time to finish an exercise | nothing |
 # | 64 to 72 | The order of everything | pairs write the twelve hooks on paper before the last cell; the prediction with discussion and a second vote | nothing |
 # | 72 to 79 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences; one vote | nothing |
 # | 79 to 90 | Back to patient C · What old tutorials say · The case · Summary · Go further | in pairs: first experiment, then commit, then run; one sentence each from two people | the table |
@@ -131,7 +131,7 @@ before = train(admit("C"))
 # %% tags=["setup"]
 draw_curves(
     {"patient C": before},
-    title="The loss of patient C stays in the thousands",
+    title="The loss of patient C ends higher than it began",
     alt="The loss of patient C on a logarithmic axis. It starts near 500, jumps above 100,000 and ends above 1,000.",
     log=True,
 )
