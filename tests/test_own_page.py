@@ -14,7 +14,7 @@ from course_utils.exercises import saved_progress
 from course_utils.explorers.own_picture import OWN, OwnPicture
 from course_utils.lessons import own, own_page
 from course_utils.lessons.own_page import FILE, PLACEHOLDER_NOTE, make_page, write_page
-from course_utils.scenes.scene import scene
+from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.pictures import png, read_picture
 from course_utils.vision.real import REAL, photograph
@@ -52,16 +52,17 @@ def test_without_a_learners_folder_nothing_is_kept(tmp_path, monkeypatch):
 
 def test_grey_squares_cost_what_a_second_computation_says():
     look = own.look_at("picture_net", scene("cat", "dog", seed=6).image)
-    found = own.cover_parts(look)
-    assert found.name == "cat"
-    assert len(found.left) == len(found.boxes) == 9
-    for (top, bottom, left, right), share in zip(found.boxes, found.left, strict=True):
+    boxes, (before, *shares) = own.cover_parts(look)
+    assert len(boxes) == len(shares) == 9
+    assert before == pytest.approx(dict(look.best)["cat"], abs=1e-5)
+    for (top, bottom, left, right), share in zip(boxes, shares, strict=True):
         covered = look.shown.clone()
         covered[:, top:bottom, left:right] = 0.5
-        assert share == pytest.approx(
-            look.network.model(covered[None])[0].sigmoid()[look.network.number_of("cat")].item(), abs=1e-5
-        )
-    assert re.search(r"^Uncovered, cat gets 100%\. With one of 9 grey squares .* in the median\.$", str(found))
+        logit = look.network.model(covered[None])[0, KINDS.index("cat")]
+        assert share == pytest.approx(logit.sigmoid().item(), abs=1e-5)
+    words = own.show_grey_squares(look).alt
+    assert words.startswith("Uncovered, cat gets 100%. With one of 9 grey squares on the picture, it gets ")
+    assert f"it gets {min(shares):.0%} to {max(shares):.0%}, {sorted(shares)[4]:.0%} in the median." in words
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.hooks.record import Recording, find_layers, record
+from course_utils.lessons.evidence import cover
 from course_utils.root import CourseError
 from course_utils.vision import pictures
 from course_utils.vision.networks import PICTURE_NETS, RATHER, Classifier, load_classifier
@@ -181,61 +182,33 @@ def show_rather(own: OwnLook) -> pictures.Picture:
     return pictures.show(_lay_out(tiles, asked), alt=alt, jpeg=True)
 
 
-@dataclass(frozen=True)
-class GreySquares:
-    """What is left of the likeliest class's probability, `before`, when a grey square covers a part of the picture.
-
-    boxes: top, bottom, left and right of each square, in pixels of what the network sees. left: as many probabilities.
-    """
-
-    name: str
-    before: float
-    boxes: tuple[tuple[int, int, int, int], ...]
-    left: tuple[float, ...]
-
-    @property
-    def worst(self) -> tuple[int, int, int, int]:
-        """The square that costs the answer most."""
-        return self.boxes[self.left.index(min(self.left))]
-
-    def __str__(self) -> str:
-        middle = statistics.median(self.left)
-        low, high = min(self.left), max(self.left)
-        covered = f"With one of {len(self.left)} grey squares on the picture, it gets {low:.0%} to {high:.0%}"
-        return f"Uncovered, {self.name} gets {self.before:.0%}. {covered}, {middle:.0%} in the median."
-
-
 @torch.no_grad()
-def cover_parts(own: OwnLook) -> GreySquares:
-    """Cover the picture with one grey square after another, and ask for the likeliest class each time."""
-    height, width = own.batch.shape[2:]
+def cover_parts(own: OwnLook) -> tuple[list[tuple[int, int, int, int]], list[float]]:
+    """Cover the picture with one grey square after another, and ask for the likeliest class each time.
+
+    Returns the squares (top, bottom, left, right), in pixels of what the network sees, and the probabilities: first
+    that of the uncovered picture, then as many as there are squares.
+    """
+    height, width = own.shown.shape[1:]
     side = round(0.36 * min(height, width))
     tops, lefts = (range(0, length - side + 1, round(0.9 * side)) for length in (height, width))
-    boxes = tuple((top, top + side, left, left + side) for top in tops for left in lefts)
-    mean, std = (
-        torch.tensor(getattr(own.network.transform, key, [rest])) for key, rest in (("mean", 0.0), ("std", 1.0))
-    )
-    grey = ((0.5 - mean) / std)[:, None, None]
-    covered = own.batch.repeat(1 + len(boxes), 1, 1, 1)
-    for image, (top, bottom, left, right) in zip(covered[1:], boxes, strict=True):
-        image[:, top:bottom, left:right] = grey
-    logits, name = own.network.model(covered), own.best[0][0]
+    boxes = [(top, top + side, left, left + side) for top in tops for left in lefts]
+    mean, std = (getattr(own.network.transform, name, [rest]) for name, rest in (("mean", 0.0), ("std", 1.0)))
+    images = torch.stack([own.shown, *(cover(own.shown, box) for box in boxes)])
+    logits = own.network.model((images - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None])
     shares = logits.sigmoid() if own.network.several else logits.softmax(1)
-    before, *left = shares[:, own.network.number_of(name)].tolist()
-    return GreySquares(name, before, boxes, tuple(left))
+    return boxes, shares[:, own.network.number_of(own.best[0][0])].tolist()
 
 
 def show_grey_squares(own: OwnLook) -> pictures.Picture:
     """The picture, and the same with the grey square that costs the likeliest class most; the words are about all."""
-    found = cover_parts(own)
-    top, bottom, left, right = found.worst
-    covered = own.shown.clone()
-    covered[:, top:bottom, left:right] = 0.5
-    labels = [f"{found.name}: {found.before:.0%}", f"covered here: {min(found.left):.0%}"]
-    sheet = _lay_out([_fit(own.shown), _fit(covered)], labels)
-    return pictures.show(
-        sheet, alt=f"The picture, and the same with the grey square that costs most. {found}", jpeg=True
-    )
+    (boxes, (before, *left)), name = cover_parts(own), own.best[0][0]
+    least, most, middle = min(left), max(left), statistics.median(left)
+    tiles = [_fit(own.shown), _fit(cover(own.shown, boxes[left.index(least)]))]
+    sheet = _lay_out(tiles, [f"{name}: {before:.0%}", f"covered here: {least:.0%}"])
+    words = f"With one of {len(boxes)} grey squares on the picture, it gets {least:.0%} to {most:.0%}"
+    alt = f"Uncovered, {name} gets {before:.0%}. {words}, {middle:.0%} in the median. The picture shows the worst one."
+    return pictures.show(sheet, alt=alt, jpeg=True)
 
 
 def _fit(image: Tensor) -> Tensor:
