@@ -20,7 +20,7 @@ MOST_LINES = 24  # of code beside a question
 
 
 class Step(NamedTuple):
-    """A row of the plan for 90 minutes: from which minute to which, the sections, what to do in the room and at home."""
+    """A row of the plan for 90 minutes: from when to when, the sections, what to do in the room and at home."""
 
     start: int
     end: int
