@@ -79,7 +79,8 @@ def _reading(text: str, cell: "NotebookNode", tags: set[str], number: str) -> fl
     if "sealed" in tags:
         return _words(WRONG_OPTION.sub("", text))
     if cell.cell_type == "markdown":
-        return _words(FENCED.sub("", text)) + sum(map(_code, FENCED.findall(text)))
+        prose = LINE.sub("", FENCED.sub("", text))  # the line that this makes would count itself
+        return _words(prose) + sum(map(_code, FENCED.findall(text)))
     if "predict" in tags:
         return 0.5
     if "explore" in tags:

@@ -196,16 +196,20 @@ def _lay_out(number: int, neighbour: str) -> dict[str, tuple[Sprite, Sprite]]:
 def _find_place(sprite: Sprite, taken: Sequence[Sprite], dice: Dice, foot: tuple[float, float]) -> Sprite:
     height, width = sprite.alpha.shape
     lowest, highest = foot[1] * SIZE - height, max(foot[0] * SIZE - height, 2)
+    boxes = [(each.left, each.top, each.left + each.alpha.shape[1], each.bottom) for each in taken]
     tries = []
     for _ in range(40):
-        left, top = dice.between(2, SIZE - width - 2), dice.between(highest, max(lowest, highest))
-        tries.append(sprite._replace(left=int(left), top=int(top)))
-    return min(tries, key=lambda each: sum(_overlap(each, other) for other in taken))
+        left, top = int(dice.between(2, SIZE - width - 2)), int(dice.between(highest, max(lowest, highest)))
+        tries.append((left, top, left + width, top + height))
+    left, top, *_ = min(tries, key=lambda each: sum(_overlap(each, box) for box in boxes))
+    return sprite._replace(left=left, top=top)
 
 
-def _overlap(one: Sprite, other: Sprite) -> int:
-    sides = [min(a.stop, b.stop) - max(a.start, b.start) for a, b in zip(one.place, other.place, strict=True)]
-    return max(sides[0], 0) * max(sides[1], 0)
+def _overlap(one: Sequence[int], other: Sequence[int]) -> int:
+    """The number of pixels that two boxes share: left, top, right, bottom."""
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    down = min(one[3], other[3]) - max(one[1], other[1])
+    return max(across, 0) * max(down, 0)
 
 
 def _alter(places: tuple[Sprite, Sprite], state: str) -> Sprite:

@@ -92,6 +92,7 @@ from course_utils.lessons.lesson_04 import (
     takes_fast_path,
 )
 from course_utils.lessons.patient import Patient, admit, draw_curves, make_task, train
+from course_utils.show import code_spans
 
 # %% tags=["setup"]
 parts = {part.name: part for part in read_parts()}  # reads torch's source, for later
@@ -107,7 +108,7 @@ def fold_source(*names):
     """Show parts of a call as they stand in the installed torch, each folded below a line that says what it does."""
     for part in map(parts.get, names):
         said = f"{part.name}: {part.does}"
-        page = f"<details><summary>{html.escape(said)}</summary><pre>{html.escape(part.source)}</pre></details>"
+        page = f"<details><summary>{code_spans(said)}</summary><pre>{html.escape(part.source)}</pre></details>"
         display({"text/html": page, "text/plain": f"{said}\n{part.source}"}, raw=True)
 
 

@@ -515,10 +515,9 @@ def draw_depths(depths):
     for maps in depths.values():
         tiles = F.interpolate(maps[:, :25] / 6, size=(28, 28), mode="area")[0]
         sheets.append(grid(colourise(tiles, "inferno"), columns=5, padding=2, scale=2))
+    labels = ["the photograph", *(f"{name}: {maps.shape[1]} channels" for name, maps in depths.items())]
     return show(
-        grid(
-            sheets, columns=3, labels=["the photograph", *(f"{name}: {len(each[0])}" for name, each in depths.items())]
-        ),
+        grid(sheets, columns=3, labels=labels),
         title="Deeper layers have more channels and fewer places, and more of their numbers are 0",
         alt="A cat's face, and five sheets of 25 maps. The cat is sharp in the first; later maps have a few blocks and are mostly black.",
     )

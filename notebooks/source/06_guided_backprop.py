@@ -414,8 +414,9 @@ check(class_gradient)
 # ## On a photograph
 #
 # Pictures like the right one made the method famous. The network is EfficientNet-Lite0, which was trained on the
-# photographs of ImageNet, and its weights are among the packages of this course. Its ReLUs cannot have a hook (*Other
-# kinds of ReLU*, at the end of this lesson, says why). So `explain`, a function of the course, hooks the graph instead.
+# photographs of ImageNet, and its weights are among the packages of this course. Its ReLUs work in place, and such a ReLU
+# cannot have a full backward hook (*Other kinds of ReLU*, at the end of this lesson). So `explain`, a function of the
+# course, puts its hooks on the graph instead.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Show the picture and say nothing. Ask what they would conclude from it about the network, and
