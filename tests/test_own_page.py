@@ -97,3 +97,8 @@ def test_the_placeholder_asks_for_the_cat_rather_than_the_cup_and_says_that_it_i
     page = make_page()
     assert "This is a picture of the course, in the place of one of your own." in page
     assert "espresso rather than Egyptian cat, and Egyptian cat rather than espresso" in page
+
+
+def test_rather_compares_the_likeliest_class_with_a_likely_one_that_lies_elsewhere():
+    words = own.show_rather(own.look_at("picture_net", scene("cat", "dog", seed=6).image)).alt
+    assert words == "Two maps over the picture: cat rather than dog, and dog rather than cat."

@@ -169,9 +169,12 @@ def show_grad_cams(own: OwnLook, titled: bool = True) -> pictures.Picture:
 def show_rather(own: OwnLook) -> pictures.Picture:
     """Grad-CAM for the likeliest class rather than for another one, and the other way round.
 
-    The other one is that of the named classes whose own map is least like that of the first.
+    The other one is that of the likely classes whose own map is least like that of the first. Likely are those with a
+    tenth of its probability or more, and in any case the second.
     """
-    names = [name for name, _ in own.best]
+    (_, highest), *_ = own.best
+    likely = [name for name, share in own.best if share >= highest / 10]
+    names = likely if len(likely) > 1 else [name for name, _ in own.best[:2]]
     with explain(own.network.model, own.batch, own.layer) as run:
         maps = relu(run.grad_cams([own.network.number_of(name) for name in names])).flatten(1)
         other = names[torch.cosine_similarity(maps[:1], maps).argmin()]
