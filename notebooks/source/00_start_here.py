@@ -70,7 +70,7 @@ except ModuleNotFoundError:
 # What may this network be looking at?
 
 # %% tags=["explore"]
-from course_utils.explorers.case import TheCase
+from course_utils.explorers import TheCase
 
 TheCase()
 
