@@ -125,9 +125,7 @@ def test_a_wrong_code_is_a_sentence_and_a_new_kernel_is_the_same_learner(live, t
 
 def test_votes_are_hidden_until_the_reveal_and_then_stand_side_by_side(live):
     live.press("prediction", "hook_on_a")
-    tokens = [live.join() for _ in range(4)]
-    for token, said in zip(tokens, ("30", "30", "12", "15"), strict=True):
-        live.vote(token, "hook_on_a", said)
+    tokens = live.vote_each("hook_on_a", "30", "30", "12", "15")
     for phase in ("vote", "discuss", "again"):
         live.press("phase", phase)
         pages = live.see("votes") + live.see_phone(tokens[3])
@@ -180,9 +178,7 @@ def test_thirty_to_seventy_percent_right_are_the_time_to_discuss(tmp_path, right
 
 def test_after_the_second_vote_the_advice_compares_both(live):
     live.press("prediction", "hook_on_a")
-    tokens = [live.join() for _ in range(4)]
-    for token, said in zip(tokens, ("30", "30", "12", "15"), strict=True):
-        live.vote(token, "hook_on_a", said)
+    tokens = live.vote_each("hook_on_a", "30", "30", "12", "15")
     live.press("phase", "again")
     for token in tokens[1:]:
         live.vote(token, "hook_on_a", "15")

@@ -75,7 +75,7 @@ def test_every_python_command_and_extra_that_is_named_exists():
 
 
 LESSONS = source.sources()
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("course_utils/*/README.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("course_utils/*/README.md")]
 NOTEBOOKS = [path for lesson in LESSONS for path in (lesson, source.FOLDER / f"{lesson.stem}.ipynb")]
 OUTSIDE = re.compile(r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#]\S*)?")
 
