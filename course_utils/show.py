@@ -96,12 +96,18 @@ class Note(Told):
         return super()._repr_html_() + code
 
 
+_SPAN = re.compile(r"`([^`]*)`|(?<![\w*])\*([^\s*`](?:[^*`]*[^\s*`])?)\*(?![\w*])")
+
+
 def code_spans(text: str) -> str:
-    """Escape `text` for HTML and set what stands between backquotes as code; line breaks are kept."""
+    """Escape `text` for HTML; set what stands between backquotes as code, and what is between asterisks as emphasis.
+
+    Line breaks are kept.
+    """
     text = html.escape(text, quote=False).replace("\n", "<br>")
     if text.count("`") % 2:  # one is odd, so all stay as they are
         return text
-    return re.sub("`([^`]*)`", r"<code>\1</code>", text)
+    return _SPAN.sub(lambda span: f"<em>{span[2]}</em>" if span[2] else f"<code>{span[1]}</code>", text)
 
 
 def render_markdown(text: str) -> str:

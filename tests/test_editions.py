@@ -164,7 +164,7 @@ def test_formulas_are_mathml_and_links_to_other_lessons_are_words():
     made = page.export(lesson, about="With <resnet34>.")
     parts = ["<msub><mi>w</mi><mi>k</mi></msub>", 'display="block"', '<mo stretchy="true">', "<title>T</title>"]
     parts += ["In lesson two,", '<a href="https://a.b">torch</a>']
-    parts += ['With &lt;resnet34&gt;. What it shows: <a href="#Your-network,-your-picture">']
+    parts += ['With &lt;resnet34&gt;. What it shows: <a href="#More:-Your-network,-your-picture">']
     assert [part for part in parts if part not in made] == []
     assert "$" not in made.split("<body>")[1]
 
@@ -299,7 +299,8 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     made = path.read_text(encoding="utf-8")
     assert str(tmp_path) not in made
     assert 'own_image = "my photo.png"' in read_page(made).get_text()
-    about, section = read_page(made).find(class_="about").get_text(), made.split('id="Your-network,-your-picture"')[1]
+    about = read_page(made).find(class_="about").get_text()
+    section = made.split('id="More:-Your-network,-your-picture"')[1]
     assert "my photo.png" in about
     assert all("efficientnet_lite0 has weights trained on ImageNet." in text for text in (about, section))
     assert (f"why {asked}?" in section) == (number == "07")

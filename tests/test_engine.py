@@ -385,6 +385,9 @@ def test_both_faces_say_the_same():
     assert (not_yet.symbol, not_yet.edge, str(not_yet)) == ("○", NEUTRAL, "f: not attempted yet")
     assert (outcome.symbol, outcome.edge) == ("✗", CAUTION)
     assert code_spans("a ` b <script>\n") == "a ` b &lt;script&gt;<br>"
+    assert code_spans("the *first* of `a *b*`, 2 * 3 * 4, *args and **kwargs*") == (
+        "the <em>first</em> of <code>a *b*</code>, 2 * 3 * 4, *args and **kwargs*"
+    )
 
 
 @pytest.mark.parametrize(

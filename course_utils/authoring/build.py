@@ -45,7 +45,7 @@ _UNFIT = {
 
 # The map: title and minutes are what each lesson says, what one learns is the phrase of the table in `00_start_here`.
 README = FOLDER.parent / "README.md"
-START_PHRASE = "whether this computer is ready, how a lesson works; your progress, the glossary"
+START_PHRASE = "a case for the whole course; how a lesson works; your progress, your clues, the glossary"
 MAP_HEAD = "| | Lesson | You learn | Exercises | Minutes: core, all |\n|---|---|---|---|---|\n"
 MAP = re.compile(re.escape(MAP_HEAD) + r"(?:\|.*\n)*")
 HOSTED = re.compile(r"((?:mybinder\.org/v2/gh|colab\.research\.google\.com/github|codespaces\.new)/)[\w.-]+/[\w.-]+")

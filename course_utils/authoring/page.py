@@ -23,7 +23,7 @@ from course_utils.show import code_spans, still_picture
 
 _LINK = re.compile(r'<a href="[^"]*\.ipynb">(.*?)</a>')  # another lesson's notebook does not lie beside the page
 _FORMULA = re.compile(r'<(span|div) class="math (inline|block)">\s*\$+(.*?)\$+\s*</\1>', re.DOTALL)
-SECTION = "Your network, your picture"  # of a lesson: what a handout with a choice is about
+SECTION = "More: Your network, your picture"  # of a lesson: what a handout with a choice is about
 
 
 def flatten_outputs(notebook: NotebookNode) -> NotebookNode:

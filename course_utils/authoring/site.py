@@ -26,7 +26,7 @@ from course_utils.authoring.source import called_with, sources, tags_of
 from course_utils.exercises.engine import find
 from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 
-GLOSSARY = re.compile(r"(?<=## Glossary\n\n).+", re.DOTALL)
+GLOSSARY = "glossary"  # the id of the cell with its entries
 ENTRY = re.compile(r"^\*\*(.+?)\*\*(.*?): ((?:.+\n?)+)", re.MULTILINE)
 
 
@@ -81,9 +81,9 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
 def _move_glossary(lesson: NotebookNode) -> dict[str, str]:
     """The page of the glossary, by its name, in the place of which a link is put in the lesson that has it."""
     for cell in lesson.cells:
-        if words := GLOSSARY.search(cell.source):
-            cell.source = GLOSSARY.sub("[The glossary](glossary.md) has a page of its own here.", cell.source)
-            terms = [f"{word}{more}\n  {' '.join(text.split())}\n" for word, more, text in ENTRY.findall(words[0])]
+        if cell.id == GLOSSARY:
+            terms = [f"{word}{more}\n  {' '.join(text.split())}\n" for word, more, text in ENTRY.findall(cell.source)]
+            cell.source = "[The glossary](glossary.md) has a page of its own here."
             return {"glossary.md": "\n".join(["# Glossary\n", "```{glossary}", *terms, "```\n"])}
     return {}
 

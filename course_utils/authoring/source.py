@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 FOLDER = ROOT / "notebooks"
 SEALED = "sealed"  # the tag of cells for the package alone; see `seal`
 PRIVATE = (SEALED, "instructor")  # the tags of cells that no learner gets
-CELL_METADATA = ("jupyter", "slideshow", "tags")  # what a source may set; a cell's title becomes its id
+CELL_METADATA = (
+    "jp-MarkdownHeadingCollapsed",
+    "jupyter",
+    "slideshow",
+    "tags",
+)  # what a source may set; a cell's title becomes its id
 PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
 _LANGUAGE = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
 _LANGUAGE |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}

@@ -16,6 +16,7 @@ from course_utils.root import write_whole
 
 MARKER = ".course-work"
 FILE = "progress.json"
+SECTIONS = ("exercises", "predictions", "clues")
 NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 
 _in_memory: dict[str, dict[str, Any]] = {}
@@ -50,17 +51,20 @@ def keep_here() -> None:
 
 
 def load(folder: Path | None = None) -> dict[str, dict[str, Any]]:
-    """All progress: `{"exercises": {name: {...}}, "predictions": {name: choice}}`. A damaged file counts as empty."""
+    """All progress: the sections "exercises", {name: {...}}, "predictions", {name: choice}, and "clues" of the case.
+
+    A damaged file counts as empty.
+    """
     found: Any = {} if (path := location(folder)) else _in_memory
     if path:
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(path.read_text(encoding="utf-8"))
     parts = found if isinstance(found, dict) else {}
-    return {name: part if isinstance(part := parts.get(name), dict) else {} for name in ("exercises", "predictions")}
+    return {name: part if isinstance(part := parts.get(name), dict) else {} for name in SECTIONS}
 
 
 def save(section: str, name: str, value: Any) -> None:
-    """Remember the record of one of the exercises, or the choice in one of the predictions."""
+    """Remember the record of an exercise, the choice in a prediction, or a lesson's clue."""
     progress = load()  # read anew each time: two kernels may write
     progress[section][name] = value
     if path := location():

@@ -18,6 +18,7 @@ from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene
 from course_utils.vision import real
+from course_utils.vision.kept_picture import find_kept, keep_picture
 from course_utils.vision.networks import Classifier, load_classifier
 from course_utils.vision.pictures import draw_strokes, put_on_white, read_picture
 from course_utils.vision.saliency import Run, explain
@@ -54,6 +55,12 @@ def find_photo(name: str) -> Subject:
     image = real.photograph(name)
     title, *_ = real.PHOTOGRAPHS[name]
     return Subject(title, image)
+
+
+def read_kept() -> Subject | None:
+    """Read the picture that the learner chose in this lesson or an earlier one; None where there is none."""
+    file = find_kept()
+    return Subject(OWN, read_picture(file, size=real.SIZE)) if file else None
 
 
 @functools.cache
@@ -127,7 +134,7 @@ class OwnPicture(widgets.HBox):
         if name != OWN:
             self.pad.children = []
         if name == OWN:
-            self.value = self._own
+            self.value = self._own = self._own or read_kept()
         else:
             self.value = find_photo(name) if name else None
         if name == OWN and self._own is None:
@@ -144,7 +151,9 @@ class OwnPicture(widgets.HBox):
     def _read(self, upload: widgets.FileUpload) -> None:
         files, upload.value = upload.value, ()  # else the file would be saved with the notebook
         if files:
-            self._take(read_picture(files[-1]["content"], size=real.SIZE))
+            image = read_picture(files[-1]["content"], size=real.SIZE)
+            self._take(image)
+            keep_picture(image)
             self.pad.children = []
 
     def _open_pad(self) -> None:

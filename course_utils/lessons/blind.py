@@ -7,7 +7,7 @@ answers_changed("A", empty, add(empty, "buoy"))   # in which share of them the a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -196,16 +196,20 @@ def _lay_out(number: int, neighbour: str) -> dict[str, tuple[Sprite, Sprite]]:
 def _find_place(sprite: Sprite, taken: Sequence[Sprite], dice: Dice, foot: tuple[float, float]) -> Sprite:
     height, width = sprite.alpha.shape
     lowest, highest = foot[1] * SIZE - height, max(foot[0] * SIZE - height, 2)
+    boxes = [(each.left, each.top, each.left + each.alpha.shape[1], each.bottom) for each in taken]
     tries = []
     for _ in range(40):
-        left, top = dice.between(2, SIZE - width - 2), dice.between(highest, max(lowest, highest))
-        tries.append(sprite._replace(left=int(left), top=int(top)))
-    return min(tries, key=lambda each: sum(_overlap(each, other) for other in taken))
+        left, top = int(dice.between(2, SIZE - width - 2)), int(dice.between(highest, max(lowest, highest)))
+        tries.append((left, top, left + width, top + height))
+    left, top, *_ = min(tries, key=lambda each: sum(_overlap(each, box) for box in boxes))
+    return sprite._replace(left=left, top=top)
 
 
-def _overlap(one: Sprite, other: Sprite) -> int:
-    sides = [min(a.stop, b.stop) - max(a.start, b.start) for a, b in zip(one.place, other.place, strict=True)]
-    return max(sides[0], 0) * max(sides[1], 0)
+def _overlap(one: Sequence[int], other: Sequence[int]) -> int:
+    """The number of pixels that two boxes share: left, top, right, bottom."""
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    down = min(one[3], other[3]) - max(one[1], other[1])
+    return max(across, 0) * max(down, 0)
 
 
 def _alter(places: tuple[Sprite, Sprite], state: str) -> Sprite:
@@ -367,6 +371,30 @@ def seal(letter: str, pictures: Album, proof: Proof, verdict: str) -> int:
     return zlib.crc32(f"{letter} {pictures.shots} {causes}".encode()) if verdict == ACCEPTED else 0
 
 
+def hear(prove: Callable, letter: str) -> tuple[list[str], str]:
+    """Return the causes that a learner's function proves for a network, none if it does not, and a sentence about it.
+
+    Which network it is stays unsaid as long as there is no proof.
+    """
+    pictures = fresh_pictures(12, seed=40)
+    try:
+        proof = prove(letter, pictures)
+    except Exception as error:  # whatever the learner's function raises
+        return [], f"The case is still open: `prove` raised {type(error).__name__}."
+    if not isinstance(proof, Proof):
+        return [], "The case is still open: `prove` returns no Proof yet."
+    verdict = weigh(letter, pictures, proof)
+    if verdict != ACCEPTED:
+        return [], f"The case is still open: the proof was {verdict}."
+    causes = sorted(_read_causes(proof))
+    shares = [answers_changed(letter, pictures, add(pictures, each)) for each in causes]
+    found = " and ".join(f"the {each} ({share:.0%} of the answers)" for each, share in zip(causes, shares, strict=True))
+    return causes, (
+        f"Network {letter} is the network of the case, and your proof is accepted. On {len(pictures)} fresh pictures, "
+        f"adding one thing alone changed its answers: {found}."
+    )
+
+
 def _changed(before: Album, after: Album) -> set[str]:
     pairs = [
         zip(SUSPECTS, one.states, other.states, strict=True)
@@ -382,18 +410,25 @@ def _alike(letter: str, other: str, before: Album, after: Album) -> bool:
 # --- what the lesson shows --------------------------------------------------------------------------------------------
 
 
-def look(letter: str, number: int, **states: str) -> tuple[Tensor, str, str]:
-    """Return what the explorer shows: a case picture with its suspects in these states, and the network's map of it."""
+def look(letter: str, number: int, heat_map: bool = True, **states: str) -> tuple[Tensor, str, str]:
+    """Return what the explorer shows: a case picture with its suspects in these states, and the network's map of it.
+
+    heat_map: whether the map is shown. Without it, the picture and the answer are all.
+    """
     album = Album(case_pictures().shots[number - 1 : number])
     for what, state in states.items():
         album = _put(add(album, what), what, state)  # also what was absent can be moved
     image, model = album.images, network(letter)
-    heat = fish_maps(letter, album)
     share = compute_logits(model, image)[0, FISH].sigmoid().item()
-    where = [what for what in SUSPECTS if what != "water" and points_at(heat, grow(album.masks(what), NEAR))]
     shown = ", ".join(f"{what} {state}" for what, state in zip(SUSPECTS, album.shots[0].states, strict=True))
+    answer = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%})."
+    if not heat_map:
+        alt = f"Picture {number} with a {album.shots[0].neighbour}. {answer}"
+        return grid([draw_heat(image[0])], labels=[f"fish {share:.0%}"]), f"Picture {number}: {shown}. {answer}", alt
+    heat = fish_maps(letter, album)
+    where = [what for what in SUSPECTS if what != "water" and points_at(heat, grow(album.masks(what), NEAR))]
     hottest = f"hottest at the {' and the '.join(where)}" if where else "hottest elsewhere"
-    sentence = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%}). Its map is {hottest}."
+    sentence = f"{answer} Its map is {hottest}."
     tiles = [draw_heat(image[0]), draw_heat(image[0], scale_to_unit(heat)[0], mark=True)]
     alt = f"Picture {number} with a {album.shots[0].neighbour}, and where network {letter} looks for a fish: {hottest}."
     labels = [f"picture {number}", f"network {letter}: fish {share:.0%}"]

@@ -24,7 +24,7 @@ from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
 from course_utils.vision.networks import Classifier, PictureNet, load_classifier
 from course_utils.vision.patching import output_of
 from course_utils.vision.pictures import Picture, draw_heat
-from course_utils.vision.real import PHOTOGRAPHS, collage, photograph
+from course_utils.vision.real import collage, photograph
 from course_utils.vision.saliency import relu, scale_to_unit, upsample
 from course_utils.vision.scores import energy_inside, points_at, seeded
 
@@ -228,42 +228,12 @@ def fit_probe(features: Tensor, answers: Tensor, ridge: float = 10.0) -> Callabl
     return read
 
 
-# --- the real network's channels, and tokens --------------------------------------------------------------------------
-
-
-class _Centred(nn.Module):
-    def forward(self, images: Tensor) -> Tensor:
-        return (images - 0.5) / 0.5  # what the real network's transform does, for pictures of any size
-
-
-def first_part_of_real(network: Classifier) -> nn.Sequential:
-    """The real network up to blocks.2, for pictures (N, 3, H, W) in [0, 1]."""
-    model = network.model
-    parts = {"centred": _Centred(), "conv_stem": model.conv_stem, "bn1": model.bn1, "blocks": model.blocks[:3]}
-    return nn.Sequential(OrderedDict(parts)).eval()
-
-
-def photographs() -> Tensor:
-    """All photographs of the course, the cat first: (5, 3, 224, 224) in [0, 1]."""
-    return torch.stack([photograph(name) for name in PHOTOGRAPHS])
+# --- made pictures, and tokens ----------------------------------------------------------------------------------------
 
 
 def grey_noise(size: int) -> Tensor:
     """A grey picture with faint noise, (1, 3, size, size)."""
     return 0.5 + 0.05 * torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0))
-
-
-def show_dreams(dream: Tensor, most: Sequence[Tensor], real_dream: Tensor, photo: Tensor) -> Picture:
-    """Show what two channels want beside the pictures that excite them most."""
-    tiles = [F.interpolate(each[None], (224, 224), mode="nearest")[0] for each in (dream, *most, real_dream)]
-    labels = ["what it wants", "the best three", "", "", "the real one wants", "its photograph"]
-    return show_tiles(
-        [*tiles, photo],
-        labels,
-        title="What two channels want, beside the pictures that excite them most",
-        alt="Two patterns that were made for channels, each beside pictures that excite its channel.",
-        columns=4,
-    )
 
 
 class WordReader(nn.Module):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import statistics
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from course_utils.hooks.record import Recording, find_layers, record
+from course_utils.lessons.evidence import cover
 from course_utils.root import CourseError
 from course_utils.vision import pictures
 from course_utils.vision.networks import PICTURE_NETS, RATHER, Classifier, load_classifier
@@ -19,7 +21,7 @@ from course_utils.vision.scores import find_strength
 SIDE = 224  # pixels of the shorter side of the pictures that are drawn
 LONGEST = 4  # how many times as long as wide a picture may be; of a longer one, only the middle is looked at
 WIDEST = 1050  # pixels of the pictures in a row: what a page can show
-SAID, EXPLAINED, LIT = 5, 3, 8  # classes that are named, those that get a map, channels that are shown
+SAID, EXPLAINED, LIT = 5, 3, 7  # classes that are named, those that get a map, channels that are shown
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,15 +45,19 @@ class OwnLook:
     chosen: str = ""
     cut: bool = False
 
+    @property
+    def said(self) -> str:
+        """The likeliest classes and their probabilities, in words."""
+        return ", ".join(f"{name} {share:.0%}" for name, share in self.best)
+
     def __str__(self) -> str:
-        said = ", ".join(f"{name} {share:.0%}" for name, share in self.best)
         where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
         if self.cut:
             where += "\nThe network sees only the middle of the picture."
         if self.network.pretrained:
-            return f"{self.network.note}\nIt says: {said}.\n{where}"
+            return f"{self.network.note}\nIt says: {self.said}.\n{where}"
         cure = f"With trained weights: run load_classifier({self.network.name!r}) once, which downloads them."
-        return f"{self.network.note}\nIt has learned nothing, so its answers are chance: {said}.\n{where}\n{cure}"
+        return f"{self.network.note}\nIt has learned nothing, so its answers are chance: {self.said}.\n{where}\n{cure}"
 
 
 def look_at(network: str = "", image: str | os.PathLike | Tensor = "", layer: str = "", chosen: str = "") -> OwnLook:
@@ -108,16 +114,19 @@ def _has_places(output: object) -> bool:
     return isinstance(output, Tensor) and output.dim() == 4 and min(output.shape[2:]) > 1
 
 
-def show_strongest_maps(own: OwnLook) -> pictures.Picture:
-    """The picture, lit by the channels of the layer that respond most."""
+def show_strongest_maps(own: OwnLook, titled: bool = True) -> pictures.Picture:
+    """The picture, and over it the maps of the channels of the layer that respond most, each on its own scale."""
     strongest = pictures.find_strongest(own.maps, LIT)
-    labels = [f"channel {channel}" for channel in strongest]
-    sheet = _lay_out([pictures.light_up(_fit(own.shown), own.maps[n]) for n in strongest], labels)
-    words = f"The picture, lit where the strongest channels of layer {own.layer} respond: {', '.join(labels)}."
-    return pictures.show(sheet, alt=words, title=f"{own.network.name}, layer {own.layer}", jpeg=True)
+    heat = [None, *(scale_to_unit(relu(own.maps[channel])) for channel in strongest)]
+    labels = ["the picture", *(f"channel {channel}" for channel in strongest)]
+    sheet = _lay_out([pictures.draw_heat(_fit(own.shown), each, scale=1) for each in heat], labels)
+    where = f"layer {own.layer} of {own.network.name}"
+    words = f"The picture, and where the strongest channels of {where} respond: {', '.join(labels[1:])}."
+    title = f"Where the strongest channels of {where} respond" if titled else None
+    return pictures.show(sheet, alt=words, title=title, jpeg=True)
 
 
-def show_gradients(own: OwnLook) -> pictures.Picture:
+def show_gradients(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """For the chosen or the likeliest class: the strength of the gradient at each pixel, plain and guided.
 
     A network without a ReLU has no guided gradient; the title says so.
@@ -134,10 +143,10 @@ def show_gradients(own: OwnLook) -> pictures.Picture:
         tiles.append(_fit(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))
         labels.append(label)
     words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."
-    return pictures.show(_lay_out(tiles, labels), alt=words, title=title, jpeg=True)
+    return pictures.show(_lay_out(tiles, labels), alt=words, title=title if titled else None, jpeg=True)
 
 
-def show_grad_cams(own: OwnLook) -> pictures.Picture:
+def show_grad_cams(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """The Grad-CAM maps of the likeliest classes, or of the chosen one, each stretched to its own greatest value.
 
     "One rather than another" shows the maps of both as well.
@@ -153,7 +162,56 @@ def show_grad_cams(own: OwnLook) -> pictures.Picture:
     labels = ["the picture", *(f"why {name}?{share}" for name, share in zip(names, shares, strict=True))]
     where = f"{own.network.name}, layer {own.layer}"
     sheet = _lay_out(tiles, labels)
-    return pictures.show(sheet, alt=f"Grad-CAM of {where}: {', '.join(labels)}.", title=where, jpeg=True)
+    alt = f"Grad-CAM of {where}: {', '.join(labels)}."
+    return pictures.show(sheet, alt=alt, title=where if titled else None, jpeg=True)
+
+
+def show_rather(own: OwnLook) -> pictures.Picture:
+    """Grad-CAM for the likeliest class rather than for another one, and the other way round.
+
+    The other one is that of the likely classes whose own map is least like that of the first. Likely are those with a
+    tenth of its probability or more, and in any case the second.
+    """
+    (_, highest), *_ = own.best
+    likely = [name for name, share in own.best if share >= highest / 10]
+    names = likely if len(likely) > 1 else [name for name, _ in own.best[:2]]
+    with explain(own.network.model, own.batch, own.layer) as run:
+        maps = relu(run.grad_cams([own.network.number_of(name) for name in names])).flatten(1)
+        other = names[torch.cosine_similarity(maps[:1], maps).argmin()]
+        asked = [f"{names[0]}{RATHER}{other}", f"{other}{RATHER}{names[0]}"]
+        heat = scale_to_unit(relu(run.grad_cams([own.network.read_target(each) for each in asked])))[:, 0]
+    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in heat]
+    alt = f"Two maps over the picture: {asked[0]}, and {asked[1]}."
+    return pictures.show(_lay_out(tiles, asked), alt=alt, jpeg=True)
+
+
+@torch.no_grad()
+def cover_parts(own: OwnLook) -> tuple[list[tuple[int, int, int, int]], list[float]]:
+    """Cover the picture with one grey square after another, and ask for the likeliest class each time.
+
+    Returns the squares (top, bottom, left, right), in pixels of what the network sees, and the probabilities: first
+    that of the uncovered picture, then as many as there are squares.
+    """
+    height, width = own.shown.shape[1:]
+    side = round(0.36 * min(height, width))
+    tops, lefts = (range(0, length - side + 1, round(0.9 * side)) for length in (height, width))
+    boxes = [(top, top + side, left, left + side) for top in tops for left in lefts]
+    mean, std = (getattr(own.network.transform, name, [rest]) for name, rest in (("mean", 0.0), ("std", 1.0)))
+    images = torch.stack([own.shown, *(cover(own.shown, box) for box in boxes)])
+    logits = own.network.model((images - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None])
+    shares = logits.sigmoid() if own.network.several else logits.softmax(1)
+    return boxes, shares[:, own.network.number_of(own.best[0][0])].tolist()
+
+
+def show_grey_squares(own: OwnLook) -> pictures.Picture:
+    """The picture, and the same with the grey square that costs the likeliest class most; the words are about all."""
+    (boxes, (before, *left)), name = cover_parts(own), own.best[0][0]
+    least, most, middle = min(left), max(left), statistics.median(left)
+    tiles = [_fit(own.shown), _fit(cover(own.shown, boxes[left.index(least)]))]
+    sheet = _lay_out(tiles, [f"{name}: {before:.0%}", f"covered here: {least:.0%}"])
+    words = f"With one of {len(boxes)} grey squares on the picture, it gets {least:.0%} to {most:.0%}"
+    alt = f"Uncovered, {name} gets {before:.0%}. {words}, {middle:.0%} in the median. The picture shows the worst one."
+    return pictures.show(sheet, alt=alt, jpeg=True)
 
 
 def _fit(image: Tensor) -> Tensor:

@@ -13,12 +13,13 @@
 # %% [markdown]
 # # Start here
 #
-# This course starts with the question "Where did my gradient go?" and ends with pictures of what a network looks at. Its
-# one subject is **hooks**: small functions that you write, and that PyTorch calls while a network runs. Everything works
-# offline and without a GPU.
+# A network sees a fish. It is sure, and it is right, and yet something is wrong. This course gives you the tools to find
+# out what. Its one subject is **hooks**: small functions that you write, and that PyTorch calls while a network runs.
+# Everything works offline and without a GPU.
 #
 # ## What you will be able to do
 #
+# - **Open** a case that stays with you up to lesson 10.
 # - **Check** that this computer is ready, and repair what is not.
 # - **Work** through a lesson: explore, predict, run, read why, answer.
 # - **Read** what a check tells you, and ask for a hint.
@@ -30,23 +31,25 @@
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 5 | Is this computer ready? | everybody has opened the lesson before the session; you walk round, and repair with the doctor's own sentences | installing, before the session |
-# | 5 to 9 | How a lesson works | the prediction, by vote, even of those who know the answer; nobody is asked for a reason yet | nothing |
-# | 9 to 17 | One exercise, together | exercise 1; read the wrong answer's outcome aloud, line by line | nothing |
-# | 17 to 19 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks | nothing |
-# | 19 to 20 | Glossary · Summary · Go further | where the words are explained | reading the glossary |
+# | 0 to 5 | A network that is sure | everybody presses the three buttons; suspicions at the board, none of them judged | nothing |
+# | 5 to 7 | Is this computer ready? | everybody has run this before the session; you repair with the doctor's own sentences | installing, before the session |
+# | 7 to 10 | How a lesson works | the prediction, by vote, even of those who know the answer; nobody is asked for a reason yet | nothing |
+# | 10 to 17 | One exercise, together | exercise 1; read the wrong answer's outcome aloud, line by line | nothing |
+# | 17 to 19 | The lessons · Your progress · Your case | show `progress.json`; whoever deletes it loses only the check marks | nothing |
+# | 19 to 20 | Summary · Go further · Glossary | where the words are explained | reading the glossary |
 #
 # **Homework:** No exercise stays for home. The other 70 minutes of the session are for lesson 01.
 
 # %% [markdown]
-# ## Is this computer ready?
+# ## A network that is sure
 #
 # The next cell is folded, because you need not read it. Click on it and press **Shift+Enter** to run it. If the course is
 # installed, the cell has nothing to do. Otherwise it gets the course, or tells you how to get it.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask before anybody runs it: "Who sees no folded cell?" That is another front-end than JupyterLab.
-# It works too: where it shows no buttons, the call `predict("name", answer)` commits.
+# It works too: where it shows no buttons, the call `predict("name", answer)` commits. Then let everybody press the three
+# buttons, and collect suspicions at the board. Nobody is right yet; leave the list there up to lesson 07.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -61,6 +64,24 @@ except ModuleNotFoundError:
     ) from None
 
 # %% [markdown]
+# Run the next cell as well. It shows a picture, and what a network answers to it. Then press *without the fish*, and *the
+# fish alone*. (If an error comes up instead, go on: the next part says what is missing.)
+#
+# What may this network be looking at?
+
+# %% tags=["explore"]
+from course_utils.explorers import TheCase
+
+TheCase()
+
+# %% [markdown]
+# Write your suspicion down, for **this is your case**. In the test that it was given, the network was nearly always right.
+# Each lesson gives you one tool and, at its end, one clue. In lesson 10 you say what this network takes for a fish, and you
+# prove it.
+
+# %% [markdown]
+# ## Is this computer ready?
+#
 # The next cell checks everything that the lessons need, and prints one line for each thing. If something is missing, its
 # line tells you what to do. `doctor(details=True)` prints more.
 
@@ -204,7 +225,7 @@ check(largest)
 # ## Your progress
 #
 # The table has one row per lesson. It is kept in a small file beside your lessons. Delete `progress.json` and you lose only
-# the check marks.
+# the check marks and your clues.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** The table counts what is checked on this computer. Nothing of it is sent anywhere: somebody will
@@ -214,8 +235,48 @@ check(largest)
 progress()
 
 # %% [markdown]
+# ## Your case
+#
+# Your clues are kept in the same file, with what you make of them in your own words. Come back to this page after each
+# lesson, and run the cell again.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show the empty page and go on. In the last session, let two people compare the words that they wrote
+# beside the same clue.
+
+# %%
+from course_utils.explorers.case import CasePage
+
+CasePage()
+
+# %% [markdown]
+# ## Summary
+#
+# - `doctor()` tells you whether the computer is ready.
+# - Explore, predict, run, read why, answer.
+# - `check`, `hint` and `solution` take the function itself: `check(largest)`.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the five steps of a lesson, in order. The one that learners skip is to commit before they
+# run, and the rest of the course depends on it.
+
+# %% [markdown]
+# ## Go further
+#
+# - Start with [Tensor hooks](01_tensor_hooks.ipynb).
+# - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
+#   gradients are new to you.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
+# the middle gets a `NameError`.
+
+# %% [markdown] jp-MarkdownHeadingCollapsed=true
 # ## Glossary
 #
+# The words of the course, to look up. Where they are folded, click below this line.
+
+# %% glossary [markdown]
 # **Activation**: the output of a layer for one input.
 #
 # **Activation patching**: running a network on one picture with a piece of what it computed for another one, to see whether
@@ -290,25 +351,3 @@ progress()
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let each person find one word that they would have explained in another way, and read that entry
 # only.
-
-# %% [markdown]
-# ## Summary
-#
-# - `doctor()` tells you whether the computer is ready.
-# - Explore, predict, run, read why, answer.
-# - `check`, `hint` and `solution` take the function itself: `check(largest)`.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask for the five steps of a lesson, in order. The one that learners skip is to commit before they
-# run, and the rest of the course depends on it.
-
-# %% [markdown]
-# ## Go further
-#
-# - Start with [Tensor hooks](01_tensor_hooks.ipynb).
-# - [PyTorch's own introduction to autograd](https://pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html), if
-#   gradients are new to you.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Show how the next lesson is opened, and that all cells are run from the top. Whoever starts in
-# the middle gets a `NameError`.

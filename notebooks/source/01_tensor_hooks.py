@@ -44,7 +44,7 @@
 # | 44 to 50 | A hook that writes into the gradient | the prediction with discussion and a second vote; do not hurry, because this bug is silent | the special case of `sum` |
 # | 50 to 53 | Two hooks, and the handle | show both cells | nothing |
 # | 53 to 65 | In which order do hooks on different tensors run? · Hooks made in a loop | one vote; the -10 and the 2 with a pencil; the three names | the mean; exercise 4 |
-# | 65 to 70 | The patient, before and after · What old tutorials say · Summary · Go further | the two curves; one sentence each from three people | the table |
+# | 65 to 70 | The patient, before and after · What old tutorials say · The case · Summary · Go further | the two curves; one sentence each from three people | the table |
 #
 # **Homework:** Exercises 3 and 4, and from the parts called *More* what each person likes. The plan takes 70 minutes,
 # because lesson 00 has the first 20 of the session.
@@ -158,15 +158,7 @@ from course_utils.explorers import GradientFlow
 GradientFlow("two paths")
 
 # %% [markdown]
-# By the product rule, `y` hands the value of `b` to `a`, and the value of `a` to `b`. So 2 arrives at `a`, and from
-# there at `x`. `w` takes part in both `a` and `b`, so it receives the sum 2 + 3 = 5.
-#
-# The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there. The picture draws it
-# behind the point where the arrows from `a` and `b` meet, because a tensor's hook runs once and receives the sum. A hook
-# on `a` changes what `x` receives as well.
-#
-# In code, `two_path_graph` makes the same graph. (Its definition is in the folded cell below.) All five tensors require
-# a gradient, and backward computes one for each of them.
+# In code, `two_path_graph` makes the same graph; you will need it soon. (Its definition is in the folded cell below.)
 
 
 # %% tags=["setup"]
@@ -189,21 +181,28 @@ def read_grad(tensor):
 
 
 # %% [markdown] tags=["sealed"]
-# after `y.backward()`, which of w, x, a, b, y have a `.grad`?
+# the same graph, but now w is plain data and does not require a gradient. After `y.backward()`, which of w, x, a, b, y
+# have a `.grad`?
 #
-# - [ ] all five: Backward computes a gradient for each of them, but it keeps only those of the leaves.
-#   > All five require a gradient. In the printout, which of them show None, and what else do these lines have in
-#   > common?
-# - [x] w and x: They are the leaves. The gradients of a, b and y were computed, used and thrown away.
+# - [ ] all five: Backward keeps only the gradients of leaves that require one.
+#   > Which of the five require a gradient? In the printout, which of those show None, and what do they have in common?
+# - [ ] w and x: That would be right if both required a gradient, as in the explorer.
+#   > What does `requires_grad` say of `w` in the printout? Who should have asked for its gradient?
+# - [x] only x: It is the one leaf that requires a gradient. Those of a and y were computed, used and thrown away.
 # - [ ] only y: Backward starts at y, with the gradient 1, but this gradient is not kept either.
 #   > What is the gradient of y with respect to y itself? Is it another number in another graph?
-# - [ ] a and b: a and b were computed from other tensors, so their gradients are not kept.
-#   > Take `w` for a weight and `a` for an activation. Which of their gradients does the optimizer read after backward?
+# - [ ] a and x: The gradient of a was there on the way to x. But a was computed from other tensors, so it is not kept.
+#   > Take `x` for a weight and `a` for an activation. Which of their gradients does the optimizer read after backward?
 #
-# `w` and `x` are **leaves**: you made them, and no operation did. Backward writes their gradients into `.grad`,
-# here 5 and 2, as you worked out with a pencil.
+# `x` is a **leaf**: you made it, and no operation did. It requires a gradient, so backward writes one into `.grad`. `w` is
+# a leaf too, but nobody asked for its gradient, so it was not even computed, and neither was that of `b`.
 #
-# `a`, `b` and `y` had a gradient too, but only for a moment. Backward passed it on and then threw it away, which
+# In the explorer both leaves require a gradient. By the product rule, `y` hands the value of `b` to `a`, and the value
+# of `a` to `b`. So 2 arrives at `a`, and from there at `x`. `w` takes part in both `a` and `b`, so it receives the sum
+# 2 + 3 = 5. The simplest way to make `w.grad` zero is a hook on `w` itself, because backward ends there: it runs once,
+# and receives the sum. A hook on `a` changes what `x` receives as well.
+#
+# `a` and `y` had a gradient here, but only for a moment. Backward passed it on and then threw it away, which
 # saves a lot of memory in a deep network. If you read their `.grad`, you get None, and PyTorch warns you that
 # this is probably not what you want. (Lesson 02 shows the warning.) A hook sees these gradients while they are
 # there.
@@ -212,10 +211,12 @@ def read_grad(tensor):
 predict("who_has_a_gradient")
 
 # %%
-w, x, a, b, y = two_path_graph()
+w, x = torch.tensor(1.0), torch.tensor(2.0, requires_grad=True)
+a, b = w + x, w + 1
+y = a * b
 y.backward()
 for name, tensor in {"w": w, "x": x, "a": a, "b": b, "y": y}.items():
-    print(f"{name}: is_leaf = {tensor.is_leaf!s:5}  grad = {read_grad(tensor)}")
+    print(f"{name}: requires_grad = {tensor.requires_grad!s:5}  grad = {read_grad(tensor)}")
 
 # %% tags=["why"]
 why("who_has_a_gradient")
@@ -1061,6 +1062,32 @@ check(step_in_backward)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask who has written `grad *= 2` in a hook, and whether they would have noticed the fault. It
 # gives the right result in most small examples, and this is why it has lived so long.
+
+# %% [markdown]
+# ## The case
+#
+# The network of lesson 00 sees a fish, and nobody knows why. Now you have the first tool: a hook on the picture itself.
+# It receives the gradient of the answer "fish". How much of its strength falls on the fish?
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+image, arrived = picture.image[None].requires_grad_(), []
+image.register_hook(arrived.append)
+suspect(image)[0, case.FISH].backward()
+
+strength, fish = arrived[0].abs().amax(1)[0], picture.masks[0]
+share, area = strength[fish].sum() / strength.sum(), fish.float().mean()
+case.keep_clue(
+    "01",
+    f"{share:.0%} of the gradient's strength falls on the fish, which covers {area:.0%} of the picture.",
+    {"the fish": case.close_up(picture.image), "the gradient there": case.close_up(strength)},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the room concludes: "So it does look at the fish?" Let that stand for now. Lesson 03 makes
+# the experiment, and it will surprise them.
 
 # %% [markdown]
 # ## Summary

@@ -43,7 +43,7 @@
 # | 39 to 50 | What it costs | one vote; guesses for the four bars, then the chart | nothing |
 # | 50 to 73 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise 3; a task of yours, to be found in the table | the sigmoids; exercise 4 |
 # | 73 to 76 | What forward saves for backward | guess the number before the cell runs | nothing |
-# | 76 to 86 | The patient, before and after · What old tutorials say · Summary · Go further | the prediction with discussion and a second vote; the votes of the beginning | the table |
+# | 76 to 86 | The patient, before and after · What old tutorials say · The case · Summary · Go further | the prediction with discussion and a second vote; the votes of the beginning | the table |
 #
 # **Homework:** Exercise 4. Whoever trains large networks should read the parts *Hooks on saved tensors* and *When saving
 # less goes wrong*.
@@ -1129,6 +1129,38 @@ check(save_as_half)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the second row, and ask for the hook that costs nothing and for the one that costs as much
 # as `retain_grad`. Somebody should be able to write both without looking back.
+
+# %% [markdown]
+# ## The case
+#
+# Is it the same deeper inside? Three layers have many channels, and keeping all their gradients would be a waste. For
+# our question, one number for each place is enough: the strongest gradient of all channels.
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+x, kept, passed = (picture.image[None] - 0.5) / 0.25, {}, 0
+for name, layer in suspect.features.named_children():
+    x = layer(x)
+    if name in ("2", "6", "10"):
+        x.register_hook(lambda grad, name=name: kept.update({name: grad.abs().amax(1)}))
+        passed += x.numel()
+suspect.classifier(x.mean((2, 3)))[0, case.FISH].backward()
+
+# %%
+maps = {f"features.{name}": case.enlarge(each)[0] for name, each in kept.items()}
+shares = [(each[picture.masks[0]].sum() / each.sum()).item() for each in maps.values()]
+case.keep_clue(
+    "02",
+    f"At three depths, {min(shares):.0%} to {max(shares):.0%} of the gradient is on the fish. For this we kept "
+    f"{sum(each.numel() for each in kept.values())} numbers of {passed}.",
+    {"the fish": case.close_up(picture.image)} | {name: case.close_up(each) for name, each in maps.items()},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what else could have been kept: the whole gradient, one number for each layer, a picture. What
+# is worth keeping depends on the question that comes next.
 
 # %% [markdown]
 # ## Summary

@@ -41,7 +41,7 @@
 # | 60 to 64 | Hooks that nobody removed | run the cell twice, on the projector | nothing |
 # | 64 to 79 | All layers of a model | count calls and entries; the prediction with discussion and a second vote; exercise 3 | nothing |
 # | 79 to 81 | What you would use every day | the timeline of `trace` | running `record` |
-# | 81 to 90 | The two patients, before and after · What old tutorials say · Summary · Go further | one vote; the curves; the box with four arrows; one sentence each from three people | the table |
+# | 81 to 90 | The two patients, before and after · What old tutorials say · The case · Summary · Go further | one vote; the curves; the box with four arrows; one sentence each from three people | the table |
 #
 # **Homework:** From the parts called *More*, *Hooks for the length of a block* with its exercise. Whoever uses networks of
 # others should read *A ReLU that writes over its input*.
@@ -421,25 +421,6 @@ ModelHooks("small net", hooks=[("relu", "full backward hook", "look")])
 # %% [markdown]
 # Now the same in code.
 
-# %% [markdown] tags=["sealed"]
-# fc1, relu and fc2 have a full backward hook each. Whose runs first in the backward pass?
-#
-# - [ ] fc1: fc1 runs first in forward, and its gradients are the last to be known.
-#   > `fc1` received [1, 0, 3, 0]. Which layer passed these numbers on, and what did that layer have to receive first?
-# - [ ] relu: Before the gradient reaches relu, it has to pass fc2.
-#   > The gradient starts at the output of the network. Which layer made this output?
-# - [x] fc2: Backward starts at the output, so the last layer of the forward pass comes first.
-#
-# Read the lines from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets the gradient
-# through where its input was positive: [1, 0, 3, 0]. `fc1` passes on its first row once and its third row three
-# times: 1 + 21, 2 + 24, 3 + 27. What one layer passes on is what the layer before it receives.
-#
-# The second task of the explorer has several answers. A full backward hook that returns zeros changes only
-# gradients, so the output stays as it is. Wherever it sits on the way, nothing arrives at the input.
-
-# %% tags=["predict"]
-predict("order_of_module_hooks")
-
 
 # %% tags=["setup"]
 def show(gradients):
@@ -462,6 +443,40 @@ with contextlib.ExitStack() as stack:
     for name, child in net.named_children():
         stack.enter_context(child.register_full_backward_hook(print_gradients(name)))
     net(x).backward()
+
+# %% [markdown]
+# Read the lines from the top. `fc2` receives 1 and passes on its weights, [1, 2, 3, 4]. `relu` lets the gradient through
+# where its input was positive: [1, 0, 3, 0]. `fc1` passes on its first row once and its third row three times: 1 + 21,
+# 2 + 24, 3 + 27. What one layer passes on is what the layer before it receives.
+#
+# Now the hook on `fc2` does not only look: it returns zeros.
+
+# %% [markdown] tags=["sealed"]
+# the full backward hook on fc2 returns zeros. Do the hooks on relu and fc1 still run?
+#
+# - [ ] neither of them: A gradient of zeros is a gradient. Backward goes on with it.
+#   > What would you have to return so that there is no gradient at all? Is that the same as four zeros?
+# - [ ] only that of relu: relu passes on what it gets, and the zeros arrive at fc1 as well.
+#   > What is the gradient of the input of `relu` if that of its output is zero? Does `fc1` get this?
+# - [x] both, and they receive zeros: What a hook returns goes on, and every layer before it works with it.
+# - [ ] both, and they receive what they did before: That is so if the hook returns None. This one returns a tuple.
+#   > What does backward do with what a full backward hook returns?
+#
+# Backward does not notice that the gradient is zero. It calls every hook on the way, and each layer works with what it
+# receives. This is the second task of the explorer: such a hook changes only gradients, so the output stays as it is.
+# Wherever it sits on the way, nothing but zeros arrives at the input.
+
+# %% tags=["predict"]
+predict("order_of_module_hooks")
+
+# %%
+net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
+with contextlib.ExitStack() as stack:
+    stack.enter_context(net.fc2.register_full_backward_hook(lambda module, given, _: (torch.zeros_like(given[0]),)))
+    for name, child in list(net.named_children())[:2]:
+        stack.enter_context(child.register_full_backward_hook(print_gradients(name)))
+    net(x).backward()
+print("x.grad =", x.grad.tolist())
 
 # %% tags=["why"]
 why("order_of_module_hooks")
@@ -1240,6 +1255,38 @@ check(SaveOutput)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask who has used `register_backward_hook`. It still works, with a warning at most, and what it
 # reports can be wrong: lesson 09 shows by how much.
+
+# %% [markdown]
+# ## The case
+#
+# Two clues say that the gradient goes to the fish. Now you can make an experiment. A forward hook covers the fish inside
+# the network: in its place, the first layer hands on its mean. Then it covers everything but the fish.
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+fish, answers, tiles = picture.masks[0], [], {}
+
+
+def cover(cells):
+    """A forward hook that hands on the mean of each map in these cells."""
+    return lambda module, args, output: torch.where(cells, output.mean((2, 3), keepdim=True), output)
+
+
+for covered, hidden in {"the fish is covered": fish, "all else is covered": ~fish}.items():
+    with suspect.features[2].register_forward_hook(cover(case.find_cells(hidden, 56))):
+        answers.append(case.ask_for_fish(suspect, picture.image))
+    tiles[f"{covered}: {answers[-1]:.0%}"] = picture.image.where(~hidden, 0.5)
+case.keep_clue(
+    "03",
+    f"With the fish covered, the network says fish with {answers[0]:.0%}. With all else covered, with {answers[1]:.0%}.",
+    tiles,
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Put the first clue beside this one: the gradient falls on the fish, and the answer does not need it.
+# Both are measured. Which of the two is an experiment?
 
 # %% [markdown]
 # ## Summary

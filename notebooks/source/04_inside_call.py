@@ -43,7 +43,7 @@
 # | 61 to 64 | Pause | a rest, or time to finish an exercise | nothing |
 # | 64 to 72 | The order of everything | pairs write the twelve hooks on paper before the last cell; the prediction with discussion and a second vote | nothing |
 # | 72 to 79 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences; one vote | nothing |
-# | 79 to 90 | Back to patient C · What old tutorials say · Summary · Go further | in pairs: first experiment, then commit, then run; one sentence each from two people | the table |
+# | 79 to 90 | Back to patient C · What old tutorials say · The case · Summary · Go further | in pairs: first experiment, then commit, then run; one sentence each from two people | the table |
 #
 # **Homework:** From the parts called *More*, *The proof*: `MiniSteps` has the steps that nobody has written yet.
 
@@ -1004,6 +1004,36 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask what the call itself does for the backward hooks. It only prepares
 # the nodes; whoever says that it runs them should look at the trace again.
+
+# %% [markdown]
+# ## The case
+#
+# That is hard to believe: perhaps somebody's hook has a hand in the answer? You know now what a call does. So compare the
+# call with `forward` alone, and with a call in which a hook looks on, and count the hooks. In the picture, each bright
+# stripe is a logit above 0.
+
+# %%
+from course_utils.explorers import case
+from course_utils.hooks.inventory import count_hooks
+
+picture, suspect = case.open_case()
+image, seen = picture.image[None], []
+with torch.no_grad():
+    logits = {"the call": suspect(image)[0], "forward alone": suspect.forward(image)[0]}
+    with suspect.register_forward_hook(lambda module, args, output: seen.append(output[0])):
+        suspect(image)
+logits["seen by a hook"] = seen[0]
+same = all(torch.equal(each, logits["the call"]) for each in logits.values())
+case.keep_clue(
+    "04",
+    f"The ten logits are {'the same' if same else 'not the same'} in all three, to the last bit, and "
+    f"{count_hooks(suspect).total()} hooks are on the network. The answer is its own.",
+    {name: each.relu().expand(4, -1) for name, each in logits.items()},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the three would have been different if another's hook had changed the output, and
+# which if it had been a global hook.
 
 # %% [markdown]
 # ## Summary

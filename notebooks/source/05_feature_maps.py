@@ -20,9 +20,9 @@
 #
 # - **Read** the kernels of a first layer, and **explain** how a kernel becomes a map.
 # - **Collect** the maps of any layers with hooks, and **avoid** the mistakes that many tutorials make.
-# - **Show** maps as a grid, here and in TensorBoard, and **say** what the scale of a grid hides.
+# - **Show** maps as a grid, and **say** what the scale of a grid hides.
 # - **Measure** what deeper layers do, and **compare** it with what chance does.
-# - **Choose** between hooks and `create_feature_extractor`.
+# - More: **show** maps in TensorBoard, and **choose** between hooks and `create_feature_extractor`.
 #
 # **Minutes:** counted by the build
 #
@@ -30,38 +30,20 @@
 # here runs offline.
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 9 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | hide the labels of the four maps, and let them say which is which |
-# | 16 | A hook on every convolution | the recipe has two bugs: let the room look for them before you run |
-# | 9 | Maps as a grid · The same in TensorBoard | a vote on the scale |
-# | 12 | Five depths of a real network | cover the titles, and let them put the five sheets in order |
-# | 12 | What does a channel follow? | everybody tries the explorer before anybody says what it is |
-# | 14 | What do deeper layers do? | write the guesses for the five layers on the board |
-# | 8 | Without hooks: `create_feature_extractor` | ask which of the two tools they would take, and for what |
-# | 6 | What does keeping cost? | a vote |
-# | 3 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room |
-#
-# If time is short, exercises 2, 4 and 8 can be done at home.
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 8 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | one vote; which of the four maps is which | reading about the two networks |
-# | 8 to 26 | A hook on every convolution | the two bugs; the first prediction with discussion and a second vote, the second by one vote; exercise 1 | nothing |
-# | 26 to 31 | Maps as a grid · The same in TensorBoard | one vote on the scale | TensorBoard; exercise 2 |
-# | 31 to 40 | Five depths of a real network | the sheets with covered titles; exercise 3 | exercise 4 |
-# | 40 to 51 | What does a channel follow? | the explorer, everybody; one vote; exercise 5 | nothing |
-# | 51 to 67 | What do deeper layers do? | the prediction with discussion and a second vote; the table; exercise 6 | the ten channels |
-# | 67 to 71 | Without hooks: `create_feature_extractor` | the table of the two tools | both cells; exercise 7 |
-# | 71 to 75 | What does keeping cost? | one vote | exercise 8 |
-# | 75 to 80 | Your network, your picture · What old tutorials say · Summary · Go further | one picture of somebody in the room | the table |
+# | 0 to 10 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | one vote; hide the labels of the four maps, and let them say which is which | reading about the two networks |
+# | 10 to 30 | A hook on every convolution | the recipe has two bugs: let the room look for them before you run; the first prediction with discussion and a second vote, the second by one vote; exercise 1 | nothing |
+# | 30 to 36 | Maps as a grid | one vote on the scale | exercise 2 |
+# | 36 to 47 | Five depths of a real network | the five sheets with covered titles, to be put in order; exercise 3 | exercise 4 |
+# | 47 to 53 | Pause | the first half can end here | nothing |
+# | 53 to 67 | What does a channel follow? | the explorer, everybody, before anybody says what it is; one vote; exercise 5 | nothing |
+# | 67 to 84 | What do deeper layers do? | the guesses for the five layers on the board; the prediction with discussion and a second vote; the table; exercise 6 | the ten channels |
+# | 84 to 88 | What old tutorials say · The case · Summary · Go further | which of these lines have they copied? | the table |
 #
-# **Homework:** Exercises 2, 4, 7 and 8, about 24 minutes.
+# **Homework:** Exercises 2 and 4, about 14 minutes; who keeps many maps also needs *What does keeping cost?* and exercise 8.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -106,8 +88,21 @@ from course_utils.lessons.lesson_05 import (
 from course_utils.lessons.own import look_at, show_strongest_maps
 from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
+from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
-from course_utils.vision.pictures import centre, colourise, draw_strokes, grid, light_up, outline, put_on_white, show
+
+# %% tags=["setup"]
+from course_utils.vision.pictures import (
+    centre,
+    colourise,
+    draw_strokes,
+    grid,
+    light_up,
+    outline,
+    put_on_white,
+    resize_maps,
+    show,
+)
 from course_utils.vision.real import LAYERS, REAL, photograph
 from course_utils.vision.scores import grow, share_on
 from course_utils.vision.toys import make_edge_net
@@ -127,6 +122,8 @@ real = load_classifier(REAL)
 photo = photograph("chelsea")
 for name, probability in real.likeliest(photo, 3):
     print(f"{name:12} {probability:.1f}")
+
+# %% tags=["setup"]
 show(photo, title="A photograph of 224 x 224 pixels", alt="The face of a ginger cat, seen from near.")
 
 # %% [markdown]
@@ -141,6 +138,8 @@ with torch.no_grad():
     probabilities = net(picture.image[None]).sigmoid()[0]
 for k in probabilities.argsort(descending=True)[:3].tolist():
     print(f"{KINDS[k]:8} {probabilities[k]:.0%}")
+
+# %% tags=["setup"]
 show(picture.image, scale=3, title="A drawn picture of 112 x 112 pixels", alt=f"A drawing: {picture}.")
 
 # %% [markdown]
@@ -156,6 +155,8 @@ show(picture.image, scale=3, title="A drawn picture of 112 x 112 pixels", alt=f"
 # %%
 kernels = net.features[0].weight.detach()
 print("kernels:", tuple(kernels.shape))
+
+# %% tags=["setup"]
 show(
     grid(centre(kernels, dims=3), columns=8, scale=10),
     title="Training made stripes, spots, and changes of colour",
@@ -213,14 +214,20 @@ why("first_channel_of_a_drawing")
 
 # %% tags=["setup"]
 def draw_kernels_and_maps(kernels, paper, maps):
-    """The kernels in the first row, and below each the map that it makes of the drawing, all maps on one scale."""
+    """The drawing and the four kernels; below, all maps added and each map, on one scale, dark where they respond."""
     coloured = F.interpolate(colourise(centre(kernels), "RdBu_r"), scale_factor=16)
-    tiles = [torch.full_like(paper, 0.96), *coloured, 1 - paper, *(maps / maps.max())[:, None].expand(-1, 3, -1, -1)]
+    below = 1 - torch.cat([maps.amax(0, keepdim=True), maps])[:, None].expand(-1, 3, -1, -1) / maps.max()
     names = ["right", "left", "down", "up"]
+    labels = [
+        "the drawing",
+        *(f"kernel: {name}" for name in names),
+        "all four maps",
+        *(f"map: {name}" for name in names),
+    ]
     return show(
-        grid(tiles, columns=5, labels=["", *(f"kernel: {name}" for name in names), "the drawing", *names]),
-        title="Four kernels, from negative (blue) over 0 (white) to positive (red), and their maps on one scale",
-        alt="Four ramps from blue to red. Below, the drawing and four maps: its right, left, lower and upper sides.",
+        grid([paper, *coloured, *below], columns=5, labels=labels),
+        title="Each kernel (red above 0, blue below) finds one side of the lines; its map is dark where it responds",
+        alt="A drawn cat's face and four ramps from blue to red. Below, maps of its right, left, lower and upper sides.",
     )
 
 
@@ -234,6 +241,8 @@ maps = kept[0][0]
 right, left, down, up = maps > 0.05
 print(f"right and down respond together at {(right & down).float().mean():.0%} of the places, ", end="")
 print(f"right and left at {(right & left).float().mean():.0%}")
+
+# %% tags=["setup"]
 draw_kernels_and_maps(edges[0].weight.detach()[:, 0], paper, maps)
 
 # %% [markdown]
@@ -403,8 +412,8 @@ check(keep_maps)
 #
 # `make_grid` of torchvision lays tiles side by side. It wants (tiles, colours, height, width), so the 32 channels of
 # the real network's first convolution, (1, 32, 112, 112), become 32 grey tiles, (32, 1, 112, 112). `nrow` is the
-# number of tiles in a row: tutorials take the square root of the number of channels, here 5. `normalize=True,
-# scale_each=True` stretches each tile from its own lowest to its own highest number.
+# number of tiles in a row, and `normalize=True, scale_each=True` stretches each tile from its own lowest to its own
+# highest number.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask what the brightest tile tells about the channel. Most say that it responds most strongly, and
@@ -414,15 +423,16 @@ check(keep_maps)
 with torch.no_grad(), record(real.model, "conv_stem") as seen:
     real.model(x)
 stem = seen["conv_stem"].output[0].unsqueeze(1)  # (32, 1, 112, 112)
-columns = int(len(stem) ** 0.5)
 small = F.avg_pool2d(stem, 3)  # a third as large, to fit the page
-each_by_itself = make_grid(small, nrow=columns, normalize=True, scale_each=True)
-print(tuple(stem.shape), "in rows of", columns)
+each_by_itself = make_grid(small, nrow=8, normalize=True, scale_each=True)
+print(tuple(stem.shape), "in rows of 8")
+
+# %% tags=["setup"]
 show(
     each_by_itself,
     scale=2,
     title="32 channels of the first convolution: the cat can be seen in nearly all of them",
-    alt="7 rows of 5 grey maps, the last row with 2. Nearly all show the cat's face.",
+    alt="4 rows of 8 grey maps. Nearly all show the cat's face.",
 )
 
 # %% [markdown] tags=["sealed"]
@@ -449,19 +459,21 @@ predict("widest_and_narrowest_tile")
 span = (stem.amax((1, 2, 3)) - stem.amin((1, 2, 3))).sort(descending=True).values
 print(f"the largest span: {span[0]:.0f}, the 10th: {span[9]:.0f}, the 20th: {span[19]:.0f}", end=", ")
 print("the smallest is below 0.001:", bool(span[-1] < 0.001))
-one_scale = make_grid(small, nrow=columns, normalize=True)
+one_scale = make_grid(small, nrow=8, normalize=True)
+
+# %% tags=["setup"]
 show(
     one_scale,
     scale=2,
     title="The same 32 channels, drawn on one scale for all",
-    alt="The same 7 rows of 5 grey maps. They differ in contrast.",
+    alt="The same 4 rows of 8 grey maps. They differ in contrast.",
 )
 
 # %% tags=["why"]
 why("widest_and_narrowest_tile")
 
-# %% [markdown]
-# ### Exercise 2 · Tiles for a grid
+# %% [markdown] tags=["more"]
+# ### More: Exercise 2 · Tiles for a grid
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -485,45 +497,11 @@ def tile_maps(maps):
 check(tile_maps)
 
 # %% [markdown]
-# ## The same in TensorBoard
-#
-# TensorBoard shows in a browser what a program has written into *event files*, also while the program runs.
-# `SummaryWriter.add_image` takes the same sheet. Here we write into a temporary folder, and read back what the file
-# holds. `LAYERS` are five layers of the real network, and here are the last three.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Run and read. The one thing to say is that the sheet is made once and can be watched while a
-# training runs; whoever does not use TensorBoard can leave this part out.
-
-# %%
-import tempfile
-
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from torch.utils.tensorboard import SummaryWriter
-
-with torch.no_grad(), record(real.model, *LAYERS) as depths:
-    real.model(x)
-with tempfile.TemporaryDirectory() as folder:
-    with SummaryWriter(folder) as writer:
-        for name in LAYERS[2:]:
-            tiles = depths[name].output[0].unsqueeze(1)
-            sheet = make_grid(tiles, nrow=int(len(tiles) ** 0.5), normalize=True)
-            writer.add_image(name, sheet)
-    written = EventAccumulator(folder).Reload()
-    images = {tag: written.Images(tag)[-1] for tag in written.Tags()["images"]}
-for tag, image in images.items():
-    print(f"{tag:15} PNG of {image.width} x {image.height} pixels")
-
-# %% [markdown]
-# To look at it in TensorBoard, write into a folder that stays (`SummaryWriter("runs/maps")`), run
-# `tensorboard --logdir runs` in a terminal, and open the address that it prints.
-
-# %% [markdown]
 # ## Five depths of a real network
 #
 # A well-known figure shows the maps of an early, a middle and a late layer of a large network under the words "deeper
-# is more abstract". Here are the first 25 channels of five layers of EfficientNet-Lite0. Each layer ends in a ReLU6,
-# which returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow is 6.
+# is more abstract". Here are the first 25 channels of five layers of EfficientNet-Lite0, which `LAYERS` names, and how
+# many channels each of them has. Each layer ends in a ReLU6, which returns numbers from 0 to 6. So one scale fits all tiles: black is 0, and bright yellow is 6.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Cover the titles and let the room put the five sheets in order. They will succeed; ask by what.
@@ -532,21 +510,26 @@ for tag, image in images.items():
 
 # %% tags=["setup"]
 def draw_depths(depths):
-    """25 maps of each layer, (1, C, h, w) with numbers from 0 to 6, as 28 x 28 tiles on one scale."""
-    sheets = []
+    """The photograph, and 25 maps of each layer, (1, C, h, w) from 0 to 6, as 28 x 28 tiles on one scale."""
+    sheets = [resize_maps(photo, (292, 292)).clamp(0, 1)]
     for maps in depths.values():
         tiles = F.interpolate(maps[:, :25] / 6, size=(28, 28), mode="area")[0]
         sheets.append(grid(colourise(tiles, "inferno"), columns=5, padding=2, scale=2))
+    labels = ["the photograph", *(f"{name}: {maps.shape[1]} channels" for name, maps in depths.items())]
     return show(
-        grid(sheets, columns=3, labels=[f"{name}: {maps.shape[1]} channels" for name, maps in depths.items()]),
+        grid(sheets, columns=3, labels=labels),
         title="Deeper layers have more channels and fewer places, and more of their numbers are 0",
-        alt="Five sheets of 25 maps. The cat is sharp in the first; later maps have a few blocks and are mostly black.",
+        alt="A cat's face, and five sheets of 25 maps. The cat is sharp in the first; later maps have a few blocks and are mostly black.",
     )
 
 
 # %%
+with torch.no_grad(), record(real.model, *LAYERS) as depths:
+    real.model(x)
 for name, layer in depths.items():
     print(f"{name:15} {tuple(layer.output[0].shape)!s:15} zeros: {(layer.output == 0).float().mean():.0%}")
+
+# %% tags=["setup"]
 draw_depths({name: layer.output for name, layer in depths.items()})
 
 # %% [markdown]
@@ -581,8 +564,8 @@ def zero_shares(model, x):
 # %% tags=["check"]
 check(zero_shares)
 
-# %% [markdown]
-# ### Exercise 4 · Dead channels
+# %% [markdown] tags=["more"]
+# ### More: Exercise 4 · Dead channels
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -607,7 +590,7 @@ check(dead_channels)
 # %% [markdown]
 # ## What does a channel follow?
 #
-# This explorer shows the small network. It opens at channel 53 of the layer `features.13`, the fourth ReLU. Move the
+# This explorer shows the small network. It opens at channel 53 of the layer `features.13`. Move the
 # picture's slider from 30 to 39 (the arrow keys work, too), and find out what makes this channel respond.
 
 # %% [markdown] tags=["instructor"]
@@ -646,9 +629,16 @@ first_sixty = scenes(60, seed=905)
 with torch.no_grad(), record(net, "features.13") as seen:
     net(first_sixty.images.float() / 255)
 response = seen["features.13"].output[:, 53].mean((1, 2))
-by_kind = [response[first_sixty.labels[:, k] > 0].mean().item() for k in range(len(KINDS))]
-percent = [round(100 * each / max(by_kind)) for each in by_kind]
-bars(percent, KINDS, title="Channel 53: mean response to pictures with each thing, in % of the largest", unit="%")
+by_kind = {kind: response[first_sixty.labels[:, k] > 0].mean().item() for k, kind in enumerate(KINDS)}
+
+# %% tags=["setup"]
+falling = sorted(by_kind, key=by_kind.get, reverse=True)
+bars(
+    [round(100 * by_kind[kind] / by_kind[falling[0]]) for kind in falling],
+    falling,
+    title=f"Channel 53 responds most to pictures with a {falling[0]} (means, in % of the largest)",
+    unit="%",
+)
 
 # %% tags=["why"]
 why("what_channel_53_follows")
@@ -845,8 +835,40 @@ check(share_on_thing)
 # **For discussion:** why two batches of pictures? (The best of many is partly luck. Luck does not come back
 # on new pictures.)
 
+# %% [markdown] tags=["more"]
+# ## More: The same in TensorBoard
+#
+# TensorBoard shows in a browser what a program has written into *event files*, also while the program runs.
+# `SummaryWriter.add_image` takes a sheet of tiles. Here we write the last three of the five layers into a temporary
+# folder, and read back what the file holds. (Tutorials take the square root of the number of channels for `nrow`.)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Run and read. The one thing to say is that the sheet is made once and can be watched while a
+# training runs; whoever does not use TensorBoard can leave this part out.
+
+# %%
+import tempfile
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+with tempfile.TemporaryDirectory() as folder:
+    with SummaryWriter(folder) as writer:
+        for name in LAYERS[2:]:
+            tiles = depths[name].output[0].unsqueeze(1)
+            sheet = make_grid(tiles, nrow=int(len(tiles) ** 0.5), normalize=True)
+            writer.add_image(name, sheet)
+    written = EventAccumulator(folder).Reload()
+    images = {tag: written.Images(tag)[-1] for tag in written.Tags()["images"]}
+for tag, image in images.items():
+    print(f"{tag:15} PNG of {image.width} x {image.height} pixels")
+
 # %% [markdown]
-# ## Without hooks: `create_feature_extractor`
+# To look at it in TensorBoard, write into a folder that stays (`SummaryWriter("runs/maps")`), run
+# `tensorboard --logdir runs` in a terminal, and open the address that it prints.
+
+# %% [markdown] tags=["more"]
+# ## More: Without hooks: `create_feature_extractor`
 #
 # torchvision can also rewrite a model, so that it returns the maps you name. It follows one call without numbers,
 # notes each step as a node of a graph, and drops what lies behind the last map that you asked for. An `if` that looks
@@ -921,8 +943,8 @@ def run_to(model, name, x):
 # %% tags=["check"]
 check(run_to)
 
-# %% [markdown]
-# ## What does keeping cost?
+# %% [markdown] tags=["more"]
+# ## More: What does keeping cost?
 #
 # A drawn picture makes 2 MiB of maps in the 17 layers of `features`, and a batch of 32 makes 63 MiB. How much of it
 # stays in memory depends on one word in the hook.
@@ -1000,8 +1022,8 @@ check(channel_means)
 # **For discussion (7):** when is a hook that raises a good idea? (When nothing behind the layer is wanted, and the
 # `with` block takes the hook away. The exception must be one of your own, or you will catch somebody else's.)
 
-# %% [markdown]
-# ## Your network, your picture
+# %% [markdown] tags=["more"]
+# ## More: Your network, your picture
 #
 # Here are the channels that respond most, in the last layer that still has maps. For a network and a picture of your
 # own, change `own_network` and `own_image` at the top of the lesson and run it again, or run `make handout LESSON=05
@@ -1012,7 +1034,7 @@ check(channel_means)
 # strongest channel will follow, and count how often the room is right.
 
 # %%
-own = look_at(own_network, own_image or photograph("camera"), own_layer)
+own = look_at(own_network, own_image or find_kept() or photograph("grace_hopper"), own_layer)
 print(own)
 show_strongest_maps(own)
 
@@ -1032,6 +1054,35 @@ show_strongest_maps(own)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask which of these lines stands in code that they have copied. The second one,
 # `fmaps.append(output)`, is the most common, and the two things wrong with it are different ones.
+
+# %% [markdown]
+# ## The case
+#
+# Which channels of the last layer speak for "fish", and where do they respond? A channel speaks for it by its mean
+# response times its weight for the class. Here are the strongest three, where the fish is.
+
+# %%
+from course_utils.explorers import case
+from course_utils.vision.pictures import light_up
+
+picture, suspect = case.open_case()
+with torch.no_grad(), record(suspect, "features.16") as seen:
+    suspect(picture.image[None])
+maps = seen["features.16"].output[0]
+speaks = suspect.classifier.weight[case.FISH] * maps.mean((1, 2))
+best, cells = speaks.topk(3).indices.tolist(), case.find_cells(picture.masks[0], 14)
+shares = [(maps[channel][cells].sum() / maps[channel].sum()).item() for channel in best]
+case.keep_clue(
+    "05",
+    f"Of what the three channels respond, {min(shares):.0%} to {max(shares):.0%} is where the fish is, on "
+    f"{cells.float().mean():.0%} of the map.",
+    {"the fish": case.close_up(picture.image)}
+    | {f"lit by channel {n}": case.close_up(light_up(picture.image, maps[n])) for n in best},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what these channels may respond to instead. Collect all suspects at the board, and do not take
+# any of them up: nobody has looked yet.
 
 # %% [markdown]
 # ## Summary

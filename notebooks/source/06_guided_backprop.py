@@ -29,38 +29,22 @@
 # **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 12 | Which pixels matter? · Three units and a pencil | everybody crosses out on paper what each rule stops |
-# | 18 | The rules as hooks | they write the deconvnet's line before you show it |
-# | 13 | Other kinds of ReLU | a vote; let the room name networks that call `F.relu` |
-# | 3 | On a photograph | look first |
-# | 8 | From a gradient to a picture | a vote; a pause follows |
-# | 13 | Does it follow the class? | everybody tries the explorer; write the guesses on the board |
-# | 7 | And on photographs? | a vote before the table |
-# | 12 | Does it follow what was learned? | sketch the four curves before the chart |
-# | 3 | Your network, your picture · What old tutorials say · Summary · Go further | |
-#
-# If time is short, exercises 5, 6 and 8 can be done at home.
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 16 | Which pixels matter? · Three units and a pencil | the pencil; the first prediction by one vote, the second with discussion and a second vote; exercise 1 | nothing |
-# | 16 to 34 | The rules as hooks | the deconvnet's line, from the room; exercises 2 and 3 | exercise 4 |
-# | 34 to 43 | Other kinds of ReLU | the prediction with discussion and a second vote; the four networks | how the graph is walked; exercise 5 |
-# | 43 to 45 | On a photograph | look first; write two conclusions down | nothing |
-# | 45 to 50 | From a gradient to a picture | one vote | exercise 6 |
-# | 50 to 62 | Does it follow the class? | the explorer, everybody; the prediction with discussion and a second vote | the two kinds of similarity; exercise 7 |
-# | 62 to 68 | And on photographs? | one vote | the layers on the way down |
-# | 68 to 78 | Does it follow what was learned? | sketch the curves; the prediction with discussion and a second vote | what the critics found; exercise 8 |
-# | 78 to 83 | Your network, your picture · What old tutorials say · Summary · Go further | the two conclusions again; who still signs them? | the table |
+# | 0 to 18 | Which pixels matter? · Three units and a pencil | everybody crosses out on paper what each rule stops; the first prediction by one vote, the second with discussion and a second vote; exercise 1 | nothing |
+# | 18 to 41 | The rules as hooks | they write the deconvnet's line before you show it; exercises 2 and 3 | exercise 4 |
+# | 41 to 43 | On a photograph | look first; write two conclusions down | nothing |
+# | 43 to 48 | Pause | nothing | other kinds of ReLU, and exercise 8 |
+# | 48 to 53 | From a gradient to a picture | one vote | exercise 5 |
+# | 53 to 70 | Does it follow the class? | the explorer, everybody; guesses for the three rules on the board; the prediction with discussion and a second vote; exercise 6 | the two kinds of similarity |
+# | 70 to 76 | And on photographs? | a vote before the table | the layers on the way down |
+# | 76 to 83 | Does it follow what was learned? | sketch the four curves before the chart; the prediction with discussion and a second vote | what the critics found; exercise 7 |
+# | 83 to 87 | What old tutorials say · The case · Summary · Go further | the two conclusions again; who still signs them? | the table |
 #
-# **Homework:** Exercises 4, 5, 6, 7 and 8, about 27 minutes.
+# **Homework:** Exercises 4, 5 and 7, about 24 minutes; *Other kinds of ReLU* with exercise 8 for those who want it for
+# their own network.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -111,6 +95,7 @@ from course_utils.lessons.sanity import (
     rank_correlation,
 )
 from course_utils.scenes.scene import KINDS, scene, scenes
+from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.networks import load_classifier, load_picture_net
 from course_utils.vision.pictures import draw_heat, grid, resize_maps, show, show_fixed
 from course_utils.vision.real import LAYERS, REAL, photograph
@@ -153,6 +138,8 @@ pixels = image[None].clone().requires_grad_()
 (gradient,) = torch.autograd.grad(model(pixels)[0, cat], pixels)
 print("shape:", tuple(gradient.shape), " that of the picture:", tuple(pixels.shape))
 print("share of negative values:", f"{(gradient < 0).float().mean().item():.1f}")
+
+# %% tags=["setup"]
 show(
     grid([image, coarsely(standardise(gradient)[0])], columns=2, scale=3, labels=["the picture", "gradient: cat"]),
     alt="A cat and a boat; beside it the gradient, a coloured noise, strongest on the cat.",
@@ -395,8 +382,8 @@ class Guide:
 # %% tags=["check"]
 check(Guide)
 
-# %% [markdown]
-# ### Exercise 4 · The gradient of a class
+# %% [markdown] tags=["more"]
+# ### More: Exercise 4 · The gradient of a class
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -422,8 +409,479 @@ check(class_gradient)
 # %% [markdown]
 # Now `with Guide(model): class_gradient(model, images, classes)` is Guided Backprop, and you may compare it with
 # `guided_backprop(model, images, classes)` of the course.
+
+# %% [markdown]
+# ## On a photograph
 #
-# ## Other kinds of ReLU
+# Pictures like the right one made the method famous. The network is EfficientNet-Lite0, which was trained on the
+# photographs of ImageNet, and its weights are among the packages of this course. Its ReLUs work in place, and such a ReLU
+# cannot have a full backward hook (*Other kinds of ReLU*, at the end of this lesson). So `explain`, a function of the
+# course, puts its hooks on the graph instead.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show the picture and say nothing. Ask what they would conclude from it about the network, and
+# write two of the sentences down: the rest of the lesson tests them.
+
+
+# %% tags=["setup"]
+def draw_photo(photo, plain, guided):
+    """A photograph of 224 x 224 pixels, its gradient and its guided gradient."""
+    return show(
+        coarsely(
+            grid(
+                [photo, standardise(plain), standardise(guided)],
+                columns=3,
+                labels=["the photograph", "gradient", "guided"],
+            )
+        ),
+        alt="The face of a cat; its gradient, a coloured noise; its guided gradient, in which the eyes, the nose and "
+        "the whiskers can be seen.",
+        title="Guided Backprop draws eyes, nose and whiskers; the gradient looks like noise",
+    )
+
+
+# %%
+real, photo = load_classifier(REAL), photograph("chelsea")
+egyptian, espresso = real.number_of("Egyptian cat"), real.number_of("espresso")
+with explain(real.model, real.transform(photo)[None], watch_relus=True) as run:
+    plain, guided = (run.gradient(egyptian, relu_rule=rule)[0] for rule in ("plain", "guided"))
+draw_photo(photo, plain, guided)
+
+# %% [markdown]
+# `explain` runs the network once. `gradient` then goes backward for a class by one of the three rules.
+#
+# ## From a gradient to a picture
+#
+# A gradient has no natural picture. The tutorials all use one recipe, with the mean and the standard deviation of all
+# its numbers: $0.5 + 0.1 \cdot (I - \text{mean}) / \text{std}$, clipped to [0, 1]. Here this is `standardise`.
+
+# %% [markdown] tags=["sealed"]
+# the gradient becomes 1000 times as large, everywhere. What becomes of its normalised picture?
+#
+# - [ ] all black or white: This would be right without the division by the standard deviation.
+#   > Take [-1, 0, 1] and [-1000, 0, 1000]. What is the standard deviation of each, and what comes out after the
+#   > division?
+# - [ ] more contrast: The contrast is always the same: a standard deviation of 0.1, however large the gradient.
+#   > Divide any numbers by their own standard deviation. How far do the results spread, for small numbers and for large
+#   > ones?
+# - [x] the same picture: Mean and standard deviation grow by the same factor, and it cancels out.
+#
+# The picture stays the same for any factor. So **the size is hidden**: a gradient that is almost zero looks as
+# convincing as a large one. On a fixed scale, a tenth of the gradient fades. Two more things are hidden:
+#
+# - The strongest values are clipped to black and white, and nobody sees by how much they lead.
+# - The **sign** is hard to read. With all signs flipped, you get the negative of the picture, and on a
+#   coloured dot of three channels nobody sees which one it is.
+#
+# When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
+
+# %% tags=["predict"]
+predict("a_thousand_times")
+
+# %%
+guided = guided_backprop(model, image[None], cat)[0]
+for factor in (0.001, 1, 1000):
+    difference = (standardise(factor * guided) - standardise(guided)).abs().max().item()
+    print(f"times {factor:<5g}  largest difference in the picture: {difference:.3f}")
+clipped = ((guided - guided.mean()) / guided.std()).abs() > 5
+held = guided[clipped].abs().sum() / guided.abs().sum()
+print(f"clipped: {clipped.float().mean().item():.1%} of the values, which hold {held.item():.0%} of the strength")
+
+# %% tags=["setup"]
+tiles = [standardise(guided), standardise(-guided), show_fixed(guided), show_fixed(guided / 10)]
+names = ["guided", "times -1", "a fixed scale", "fixed, divided by 10"]
+show(
+    coarsely(grid(tiles, columns=4, scale=2, labels=names)),
+    alt="The guided map of the cat four times: as usual, with its signs flipped, and twice on a fixed scale.",
+    title="One guided map, drawn in four ways",
+)
+
+# %% tags=["why"]
+why("a_thousand_times")
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A clear picture means that the network is sure." **Ask:** "Which of these pictures would change
+# if the network's last layer were multiplied by 0.001?" **Answer:** only those on a fixed scale.
+#
+# **For discussion:** how would you print two gradients in a paper so that they can be compared? (One scale for both,
+# or the numbers beside them.) A pause fits here.
+
+# %% [markdown] tags=["more"]
+# ### More: Exercise 5 · The usual picture
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Four steps in this order: subtract the mean, divide by the standard deviation, times 0.1 plus 0.5, clip.
+# 2. `gradient.std()` is 0 for a constant gradient, and 0 / 0 is nan. What should come out there?
+
+
+# %% tags=["answer"]
+def to_picture(gradient):
+    """Turn a gradient (3, H, W) into a picture: mean 0.5, standard deviation 0.1,
+    clipped to [0, 1].
+
+    Mean and standard deviation are those of all its numbers together, as
+    `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
+    everywhere; for any other, nothing is added to the standard deviation.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(to_picture)
+
+# %% [markdown]
+# ## Does it follow the class?
+#
+# A map for the cat should lie on the cat, and a map for the boat on the boat. This explorer shows the small network.
+# Ask for a thing that is there, for the other one, and for one that is not there. Change the rule and the picture. The
+# sentence below it says how much of the map's strength lies on each thing.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let everybody ask the explorer for a thing that is not in the picture before you talk about
+# numbers. Then collect guesses for the three rules, as shares between 0 and 1.
+
+# %% tags=["explore"]
+from course_utils.explorers import GuidedBackprop
+
+GuidedBackprop(picture=1, kind="cat", rule="gradient", normalisation="strength")
+
+# %% [markdown] tags=["sealed"]
+# which rule puts the largest part of its map on the thing that was asked for, on this small network?
+#
+# - [ ] gradient: It is the exact derivative, but much of it lies elsewhere: 0.73 here, where 0.5 is chance.
+#   > The gradient for the cat also says what speaks *against* a cat. On which pixels may that lie, and does it count as
+#   > strength?
+# - [ ] deconvnet: It ignores which units were active, and with that most of what it could know.
+#   > A unit put out 0, because it found nothing in this picture. What does the deconvnet do with a positive gradient
+#   > that arrives there?
+# - [x] guided: Said to be blind to the class, it is the clearest of the three on this small network.
+# - [ ] none: That is what the texts say of Guided Backprop. On this small network it is not so.
+#   > In the explorer, take the guided rule and ask for the cat, then for the boat. How much of the map lies on each?
+#
+# The guided rule puts 0.82 on the thing that was asked for, the gradient 0.73, and the deconvnet 0.51. So on
+# **this** network Guided Backprop does follow the class. The one that is blind is the deconvnet, which draws
+# the same for both (Mahendran & Vedaldi, 2016, found this on large networks).
+#
+# The other columns say more. The **cosine** of the two gradients is -0.39: some of what speaks for the one
+# thing speaks against the other. The guided maps have 0.38, because a rule that stops everything negative
+# cannot show what speaks *against* a class. Their **rank correlation** is the highest, 0.69: the two maps share
+# most of their lines, and differ in how bold these are.
+
+# %% tags=["predict"]
+predict("most_on_the_thing")
+
+# %% tags=["setup"]
+RULES = {"gradient": "plain", "deconvnet": "deconvnet", "guided": "guided"}
+
+
+def draw_pairs(pairs):
+    """For each rule the strengths of two maps, (2, H, W), on one scale: one pixel in 200 is clipped."""
+    tiles = [tile for pair in pairs.values() for tile in (pair / pair.quantile(0.995)).clamp(0, 1)]
+    labels = [f"{rule}: {kind}" for rule in pairs for kind in picture.labels]
+    return show(
+        coarsely(grid(tiles, columns=2, scale=2, labels=labels)),
+        alt="The strength of three rules' maps, left for the cat and right for the boat.",
+        title="Maps for the cat (left) and for the boat (right), one scale for each rule",
+    )
+
+
+# %%
+pairs = {}
+with explain(model, image[None], watch_relus=True) as run:
+    for rule, name in RULES.items():
+        pairs[rule] = find_strength(run.gradients([KINDS.index(kind) for kind in picture.labels], relu_rule=name)[:, 0])
+draw_pairs(pairs)
+
+# %% [markdown]
+# One picture is no proof. Here are 24 pictures with two things each, and for each picture a map for the first thing
+# and a map for the second. How much of the strength on both things lies on the one asked for? A map that is blind to
+# the class gets 0.50. The **cosine** and the **rank correlation** compare the two maps of a picture: 1 means that they
+# are the same.
+
+# %% tags=["setup"]
+# The drawn pictures have perfectly even areas, where max-pooling finds equal values, and rounding would decide which of
+# them gets the gradient. A little noise, less than anyone would see, makes the numbers the same on every machine.
+batch = scenes(24, seed=61)
+grain = torch.rand(batch.images.shape, generator=torch.Generator().manual_seed(0)) - 0.5
+images = (batch.images + 4 * grain) / 255
+first, second = torch.stack([row.nonzero().flatten() for row in batch.labels]).T
+on_first = batch.owners == (first + 1)[:, None, None]  # owners: 1 + index of the kind
+on_second = batch.owners == (second + 1)[:, None, None]
+
+# %%
+pairs = {}
+with explain(model, images, watch_relus=True) as run:
+    for rule, name in RULES.items():
+        pairs[rule] = [run.gradient(kinds, relu_rule=name) for kinds in (first, second)]
+print("rule       on its own thing   cosine   rank correlation")
+for rule, pair in pairs.items():
+    found = measure_class_sensitivity(*pair, on_first, on_second)
+    print(f"{rule:9}  {found.on_own:16.2f} {found.cosine:8.2f} {found.ranks:18.2f}")
+
+# %% tags=["why"]
+why("most_on_the_thing")
+
+# %% [markdown]
+# ### Exercise 6 · How much lies on the thing?
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. How strongly a pixel counts is the sum of the *absolute* values of its three channels.
+# 2. `strength = gradient.abs().sum(0)` is (H, W), as the mask is; `strength[mask]` are the pixels on the thing.
+
+
+# %% tags=["answer"]
+def share_on(gradient, mask):
+    """Return which share of the strength of a gradient lies on a mask, as a Python
+    float.
+
+    `gradient` is (3, H, W), `mask` (H, W) and bool. The strength of a pixel is the
+    sum of the absolute values of its channels. A gradient that is 0 everywhere has
+    the share 0.0.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(share_on)
+
+# %% [markdown]
+# ## And on photographs?
+#
+# Does a large network behave in the same way? The texts on Guided Backprop speak of such networks. So ask
+# EfficientNet-Lite0 about three photographs, each with one class that is there and with one that is not: the cat with
+# *Egyptian cat* and *espresso*, a cup of coffee with *espresso* and *tripod*, and a man with a camera with *tripod*
+# and *Egyptian cat*. How similar are the two maps? Grad-CAM, which lesson 07 builds, is in the same table. It is a
+# map of 7 x 7 places.
+
+# %% [markdown] tags=["sealed"]
+# the large network makes two guided maps of a photograph, one for what is there and one for what is not. What is their
+# cosine?
+#
+# - [ ] about 0.4: This is right on the small network. On this one, far less of the class is left.
+#   > In the small network there are five ReLUs on the way to the pixels, here 33. What does the guided rule drop at
+#   > each?
+# - [ ] about 0.7: They are more alike still: nobody could tell them apart.
+#   > Suppose the two maps are the same at some layer in the middle. What could make them differ again on the way to the
+#   > pixels?
+# - [x] 1.0: Whatever you ask for, you get the same map.
+#
+# The cosine is 1.0 for all three photographs. The guided map of the cat is the same whether you ask for
+# *Egyptian cat* or for *espresso*, and so is the deconvnet's. Texts say that Guided Backprop is blind to the
+# class, and **on this network it is.** The plain gradient and Grad-CAM change a lot with the class; where the
+# cosine is negative, a place that speaks for one class speaks against the other.
+#
+# The last table shows where the class is lost. At `blocks.6.0` there is one ReLU on the way, and the two maps
+# have a cosine of 0.6. With every block further down they become more alike, and at `blocks.5.1` it is 1.0
+# already, long before the pixels. A ReLU that stops everything negative makes the two maps more alike, and this
+# network has 33 of them; the small one has five. In the end the map redraws the picture's own edges (Nie, Zhang
+# & Patel, 2018; Sixt, Granz & Landgraf, 2020).
+
+# %% tags=["predict"]
+predict("two_classes_of_a_photograph")
+
+# %%
+names = ("chelsea", "coffee", "camera")
+photos = torch.stack([real.transform(photograph(name)) for name in names])
+there = torch.tensor([real.number_of(name) for name in ("Egyptian cat", "espresso", "tripod")])
+pairs = {}
+with explain(real.model, photos, watch_relus=True) as run:
+    for rule, name in RULES.items():
+        pairs[rule] = [run.gradient(classes, relu_rule=name) for classes in (there, there.roll(-1))]
+with explain(real.model, photos, LAYERS[-1]) as run:
+    pairs["Grad-CAM"] = [run.grad_cam(classes) for classes in (there, there.roll(-1))]
+print("cosine      " + "".join(f"{name:>9}" for name in names))
+for method, pair in pairs.items():
+    print(f"{method:12}" + "".join(f"{cosine:9.1f}" for cosine in cosine_similarity(*pair).tolist()))
+
+
+# %% tags=["setup"]
+def draw_two_classes(photo, guided, cams, title):
+    """The guided maps and the Grad-CAM maps of one photograph for two classes."""
+    small = F.avg_pool2d(photo, 2)
+    heats = scale_to_unit(relu(torch.stack(cams)))
+    tiles = [F.avg_pool2d(standardise(each), 2) for each in guided]
+    tiles += [F.avg_pool2d(draw_heat(small, heat), 2) for heat in heats]
+    labels = [f"{method}: {name}" for method in ("guided", "Grad-CAM") for name in ("Egyptian cat", "espresso")]
+    return show(
+        coarsely(grid(tiles, columns=4, scale=2, labels=labels)),
+        alt="Two guided maps and two Grad-CAM maps of a photograph of a cat, for two classes.",
+        title=title,
+    )
+
+
+# %% tags=["setup"]
+alike = {method: cosine_similarity(*pairs[method])[0].item() for method in ("guided", "Grad-CAM")}
+draw_two_classes(
+    photo,
+    *([each[0] for each in pairs[method]] for method in alike),
+    title="Two classes, one photograph. Cosine of the two: "
+    + ", ".join(f"{method} {cosine:.1f}" for method, cosine in alike.items()),
+)
+
+# %% [markdown]
+# And on the way down to the pixels? Stop the backward pass at a layer, and compare the two guided maps of the cat
+# there.
+
+# %%
+for layer in ("blocks.6.0", "blocks.5.3", "blocks.5.2", "blocks.5.1", LAYERS[1], None):
+    with explain(real.model, photos[:1], layer, watch_relus=True) as run:
+        maps = [run.gradient(k, relu_rule="guided") for k in (egyptian, espresso)]
+    print(f"{layer or 'the picture':15} {tuple(maps[0].shape[1:])!s:15} cosine {cosine_similarity(*maps).item():.1f}")
+
+# %% tags=["why"]
+why("two_classes_of_a_photograph")
+
+# %% [markdown]
+# ## Does it follow what was learned?
+#
+# A harder question (Adebayo et al., 2018). If a map explains the network, it has to change when the network changes.
+# So take the last layer of the small network and give it **random weights**, as before any training. It was the only
+# layer that knew the names of the classes. Then do the same with the layer before it too, and so on down to the first.
+# This is the *cascading parameter randomisation*. Each time, compare the map with the original one.
+
+# %% [markdown] tags=["sealed"]
+# the last layer, the only one that knows classes, becomes random. How similar does the guided map stay?
+#
+# - [ ] 0.0: This would be right if the map explained the class. Rank correlation 0 means: unrelated.
+#   > Only the last layer is random. Which layers lie between it and the pixels, and how many of these have changed?
+# - [ ] 0.3: The guided map keeps far more, and even the plain gradient keeps 0.5.
+#   > Think of the guided map of a cat: which lines does it draw? Which layers find such lines, and have these layers
+#   > changed?
+# - [ ] 0.6: More still. Which pixels are bright depends mostly on the layers below.
+#   > An edge detector never looks at the network. Which number would it get in this test, and what does the guided map
+#   > show?
+# - [x] 0.9: Nearly all of the map's pattern comes from layers that do not know the classes.
+#
+# Read by absolute value, the guided map still correlates at 0.89 with the original one when the classifier
+# knows nothing, and at 0.63 when four layers of six are random. Most of the drawing comes from the lower
+# layers, which find edges. You may trust it for "which edges are active below", not for "why this class".
+#
+# Compare the other methods **in the same way**. By absolute value the gradient keeps 0.54 and Grad-CAM 0.58. By
+# sign, as in the last row, both keep 0.2. If you read the gradient by absolute value and Grad-CAM by sign, as
+# is often done, you find a difference between the two that is not there. The guided map stays most similar in
+# both ways.
+#
+# Even all layers random do not give 0: the maps of an untrained network know where the edges are, too.
+
+# %% tags=["predict"]
+predict("random_classifier")
+
+# %% tags=["setup"]
+some, wanted = images[:8], first[:8]
+
+
+def maps_of(net):
+    """For each method its maps of eight pictures, (8, C, h, w), with their signs."""
+    with explain(net, some, watch_relus=True) as run:
+        found = {rule: run.gradient(wanted, relu_rule=name) for rule, name in RULES.items()}
+    return found | {"Grad-CAM": grad_cam(net, some, "features.16", wanted)[:, None]}
+
+
+def compare(all_maps, original, read):
+    """For each method, how similar maps are to the original ones, by rank; `read` makes (8, h, w) of them."""
+    means = {}
+    for method in original:
+        ranks = [rank_correlation(read(maps[method]), read(original[method])).mean() for maps in all_maps]
+        means[method] = torch.stack(ranks).mean().item()
+    return means
+
+
+def print_row(name, row, form=".2f"):
+    print(f"{name:21}" + "".join(f"{value:>10{form}}" for value in row))
+
+
+# %% tags=["setup"]
+def make_random(original):
+    """The similarities, from the last layer down, as means of two random networks; and those of the first step by sign."""
+    rows, by_sign = {"nothing": compare([original], original, find_strength)}, None
+    for (layer, one), (_, other) in zip(*(randomise_cascading(model, seed) for seed in (0, 1)), strict=True):
+        if layer not in ("features.11", "features.4"):  # four steps of six are enough for the chart
+            both = [maps_of(one), maps_of(other)]
+            rows[layer] = compare(both, original, find_strength)
+            by_sign = by_sign or compare(both, original, lambda maps: maps.sum(1))
+    return rows, by_sign
+
+
+# %%
+original = maps_of(model)
+rows, by_sign = make_random(original)
+print_row("random down to", original, "")
+for layer, row in rows.items():
+    print_row(layer, row.values())
+print_row("classifier, by sign", by_sign.values(), ".1f")
+
+# %% tags=["setup"]
+most = max(original, key=rows["classifier"].get)
+draw_cascade(
+    list(rows),
+    {method: [row[method] for row in rows.values()] for method in original},
+    title=f"Of the four methods, {most} stays the most similar to its own map",
+    alt="Rank correlation with the original map, as more layers become random: four falling curves.",
+)
+
+# %% tags=["why"]
+why("random_classifier")
+
+# %% [markdown]
+# Take the test itself with care. This is what others found:
+#
+# - Sundararajan & Taly (2018): whether a method passes depends on how its map is made into numbers, with absolute
+#   values or with signs. You have just seen it.
+# - Yona & Greenfeld (2021): where the only edges belong to the thing, an honest map looks like an edge detector.
+# - Binder et al. (2023): random upper layers still hand on which units below were active, so a good map *should* stay
+#   partly the same, and similarity measures favour noisy maps, which change much.
+#
+# So a map that stays the same is a warning, and a map that changes has passed one test of many.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "It failed the sanity check, so the picture is wrong." **Ask:** "Wrong as an answer to which
+# question?" **Answer:** to "why this class"; not to "which edges are active below".
+#
+# **Misconception:** "Grad-CAM passes and the gradient fails." **Ask:** "Which of them was read with its sign?"
+# **Answer:** read in the same way, the two keep the same.
+#
+# **For discussion:** what number would a plain edge detector get in the randomisation test? (1.00 everywhere: it does
+# not look at the network at all.) And is a map that changes a good one? (Noise changes most of all.)
+
+# %% [markdown] tags=["more"]
+# ### More: Exercise 7 · A network that forgets
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `copy.deepcopy(model)` first. A layer that can be randomised has a method: `hasattr(m, 'reset_parameters')`.
+# 2. Put those layers in a list, in the order of `modules()`, and take the last ones with a slice.
+
+
+# %% tags=["answer"]
+def randomise_last(model, count, seed):
+    """Return a copy of `model` whose last `count` layers have new random
+    parameters.
+
+    Layers are the modules with a method `reset_parameters`, in the order of
+    `model.modules()`. Call `torch.manual_seed(seed)` once and then that method on
+    each of them, the last layer first. With a count of 0 nothing is randomised.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(randomise_last)
+
+# %% [markdown] tags=["instructor"]
+# **Misconceptions, by exercise:** 0 counted as above 0 (1); `clamp` on `grad_output` instead of `grad_input`, which is
+# the deconvnet (2); `children()` instead of `modules()` (3, 8); removing hooks of others (3); `backward()`, which
+# fills `.grad` of all weights (4); mean and standard deviation by channel (5); the sum of signed values (6);
+# randomising the model itself instead of a copy (7).
+#
+# **Ask, whatever the exercise:** "Why need the hook not know f?"
+#
+# **For discussion (3):** what if the block raises? (`__exit__` runs all the same. That is why the hooks are in a
+# context manager, and not between two calls.)
+
+# %% [markdown] tags=["more"]
+# ## More: Other kinds of ReLU
 #
 # A hook sits on a module. Some networks call a function instead: torchvision's GoogLeNet and Inception v3 have no
 # `nn.ReLU` at all, and DenseNet has 120 of them and one call of `F.relu`. Here is the pencil net with the same weights
@@ -552,7 +1010,7 @@ for name, net in nets.items():
 # **Misconception:** "No error, so it worked." **Ask:** "How would you notice?" **Answer:** count your hooks.
 
 # %% [markdown]
-# ### Exercise 5 · ReLUs that cannot be hooked
+# ### Exercise 8 · ReLUs that cannot be hooked
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -574,454 +1032,8 @@ def stop_in_place(model):
 # %% tags=["check"]
 check(stop_in_place)
 
-# %% [markdown]
-# ## On a photograph
-#
-# Pictures like the right one made the method famous. The network is EfficientNet-Lite0, which was trained on the
-# photographs of ImageNet. Its installed weights come with the course, and its ReLUs are ReLU6 in place.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Show the picture and say nothing. Ask what they would conclude from it about the network, and
-# write two of the sentences down: the rest of the lesson tests them.
-
-
-# %% tags=["setup"]
-def draw_photo(photo, plain, guided):
-    """A photograph of 224 x 224 pixels, its gradient and its guided gradient."""
-    return show(
-        coarsely(grid([photo, standardise(plain), standardise(guided)], columns=3, labels=["", "gradient", "guided"])),
-        alt="The face of a cat; its gradient, a coloured noise; its guided gradient, in which the eyes, the nose and "
-        "the whiskers can be seen.",
-        title="Guided Backprop draws eyes, nose and whiskers; the gradient looks like noise",
-    )
-
-
-# %%
-real, photo = load_classifier(REAL), photograph("chelsea")
-egyptian, espresso = real.number_of("Egyptian cat"), real.number_of("espresso")
-with explain(real.model, real.transform(photo)[None], watch_relus=True) as run:
-    plain, guided = (run.gradient(egyptian, relu_rule=rule)[0] for rule in ("plain", "guided"))
-draw_photo(photo, plain, guided)
-
-# %% [markdown]
-# `explain` runs the network once. `gradient` then goes backward for a class by one of the three rules.
-#
-# ## From a gradient to a picture
-#
-# A gradient has no natural picture. The tutorials all use one recipe, with the mean and the standard deviation of all
-# its numbers: $0.5 + 0.1 \cdot (I - \text{mean}) / \text{std}$, clipped to [0, 1]. Here this is `standardise`.
-
-# %% [markdown] tags=["sealed"]
-# the gradient becomes 1000 times as large, everywhere. What becomes of its normalised picture?
-#
-# - [ ] all black or white: This would be right without the division by the standard deviation.
-#   > Take [-1, 0, 1] and [-1000, 0, 1000]. What is the standard deviation of each, and what comes out after the
-#   > division?
-# - [ ] more contrast: The contrast is always the same: a standard deviation of 0.1, however large the gradient.
-#   > Divide any numbers by their own standard deviation. How far do the results spread, for small numbers and for large
-#   > ones?
-# - [x] the same picture: Mean and standard deviation grow by the same factor, and it cancels out.
-#
-# The picture stays the same for any factor. So **the size is hidden**: a gradient that is almost zero looks as
-# convincing as a large one. On a fixed scale, a tenth of the gradient fades. Two more things are hidden:
-#
-# - The strongest values are clipped to black and white, and nobody sees by how much they lead.
-# - The **sign** is hard to read. With all signs flipped, you get the negative of the picture, and on a
-#   coloured dot of three channels nobody sees which one it is.
-#
-# When you compare two gradients, put them on one scale, or give the numbers beside the pictures.
-
-# %% tags=["predict"]
-predict("a_thousand_times")
-
-# %%
-guided = guided_backprop(model, image[None], cat)[0]
-for factor in (0.001, 1, 1000):
-    difference = (standardise(factor * guided) - standardise(guided)).abs().max().item()
-    print(f"times {factor:<5g}  largest difference in the picture: {difference:.3f}")
-clipped = ((guided - guided.mean()) / guided.std()).abs() > 5
-held = guided[clipped].abs().sum() / guided.abs().sum()
-print(f"clipped: {clipped.float().mean().item():.1%} of the values, which hold {held.item():.0%} of the strength")
-
-# %%
-tiles = [standardise(guided), standardise(-guided), show_fixed(guided), show_fixed(guided / 10)]
-names = ["guided", "times -1", "a fixed scale", "fixed, divided by 10"]
-show(
-    coarsely(grid(tiles, columns=4, scale=2, labels=names)),
-    alt="The guided map of the cat four times: as usual, with its signs flipped, and twice on a fixed scale.",
-    title="One guided map, drawn in four ways",
-)
-
-# %% tags=["why"]
-why("a_thousand_times")
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "A clear picture means that the network is sure." **Ask:** "Which of these pictures would change
-# if the network's last layer were multiplied by 0.001?" **Answer:** only those on a fixed scale.
-#
-# **For discussion:** how would you print two gradients in a paper so that they can be compared? (One scale for both,
-# or the numbers beside them.) A pause fits here.
-
-# %% [markdown]
-# ### Exercise 6 · The usual picture
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. Four steps in this order: subtract the mean, divide by the standard deviation, times 0.1 plus 0.5, clip.
-# 2. `gradient.std()` is 0 for a constant gradient, and 0 / 0 is nan. What should come out there?
-
-
-# %% tags=["answer"]
-def to_picture(gradient):
-    """Turn a gradient (3, H, W) into a picture: mean 0.5, standard deviation 0.1,
-    clipped to [0, 1].
-
-    Mean and standard deviation are those of all its numbers together, as
-    `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere; for any other, nothing is added to the standard deviation.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(to_picture)
-
-# %% [markdown]
-# ## Does it follow the class?
-#
-# A map for the cat should lie on the cat, and a map for the boat on the boat. This explorer shows the small network.
-# Ask for a thing that is there, for the other one, and for one that is not there. Change the rule and the picture. The
-# sentence below it says how much of the map's strength lies on each thing.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Let everybody ask the explorer for a thing that is not in the picture before you talk about
-# numbers. Then collect guesses for the three rules, as shares between 0 and 1.
-
-# %% tags=["explore"]
-from course_utils.explorers import GuidedBackprop
-
-GuidedBackprop(picture=1, kind="cat", rule="gradient", normalisation="strength")
-
-# %% [markdown] tags=["sealed"]
-# which rule puts the largest part of its map on the thing that was asked for, on this small network?
-#
-# - [ ] gradient: It is the exact derivative, but much of it lies elsewhere: 0.73 here, where 0.5 is chance.
-#   > The gradient for the cat also says what speaks *against* a cat. On which pixels may that lie, and does it count as
-#   > strength?
-# - [ ] deconvnet: It ignores which units were active, and with that most of what it could know.
-#   > A unit put out 0, because it found nothing in this picture. What does the deconvnet do with a positive gradient
-#   > that arrives there?
-# - [x] guided: Said to be blind to the class, it is the clearest of the three on this small network.
-# - [ ] none: That is what the texts say of Guided Backprop. On this small network it is not so.
-#   > In the explorer, take the guided rule and ask for the cat, then for the boat. How much of the map lies on each?
-#
-# The guided rule puts 0.82 on the thing that was asked for, the gradient 0.73, and the deconvnet 0.51. So on
-# **this** network Guided Backprop does follow the class. The one that is blind is the deconvnet, which draws
-# the same for both (Mahendran & Vedaldi, 2016, found this on large networks).
-#
-# The other columns say more. The **cosine** of the two gradients is -0.39: some of what speaks for the one
-# thing speaks against the other. The guided maps have 0.38, because a rule that stops everything negative
-# cannot show what speaks *against* a class. Their **rank correlation** is the highest, 0.69: the two maps share
-# most of their lines, and differ in how bold these are.
-
-# %% tags=["predict"]
-predict("most_on_the_thing")
-
-# %% tags=["setup"]
-RULES = {"gradient": "plain", "deconvnet": "deconvnet", "guided": "guided"}
-
-
-def draw_pairs(pairs):
-    """For each rule the strengths of two maps, (2, H, W), on one scale: one pixel in 200 is clipped."""
-    tiles = [tile for pair in pairs.values() for tile in (pair / pair.quantile(0.995)).clamp(0, 1)]
-    labels = [f"{rule}: {kind}" for rule in pairs for kind in picture.labels]
-    return show(
-        coarsely(grid(tiles, columns=2, scale=2, labels=labels)),
-        alt="The strength of three rules' maps, left for the cat and right for the boat.",
-        title="The strength of the maps for the cat and for the boat, one scale for each rule",
-    )
-
-
-# %%
-pairs = {}
-with explain(model, image[None], watch_relus=True) as run:
-    for rule, name in RULES.items():
-        pairs[rule] = find_strength(run.gradients([KINDS.index(kind) for kind in picture.labels], relu_rule=name)[:, 0])
-draw_pairs(pairs)
-
-# %% [markdown]
-# One picture is no proof. Here are 24 pictures with two things each, and for each picture a map for the first thing
-# and a map for the second. How much of the strength on both things lies on the one asked for? A map that is blind to
-# the class gets 0.50. The **cosine** and the **rank correlation** compare the two maps of a picture: 1 means that they
-# are the same.
-
-# %% tags=["setup"]
-# The drawn pictures have perfectly even areas, where max-pooling finds equal values, and rounding would decide which of
-# them gets the gradient. A little noise, less than anyone would see, makes the numbers the same on every machine.
-batch = scenes(24, seed=61)
-grain = torch.rand(batch.images.shape, generator=torch.Generator().manual_seed(0)) - 0.5
-images = (batch.images + 4 * grain) / 255
-first, second = torch.stack([row.nonzero().flatten() for row in batch.labels]).T
-on_first = batch.owners == (first + 1)[:, None, None]  # owners: 1 + index of the kind
-on_second = batch.owners == (second + 1)[:, None, None]
-
-# %%
-pairs = {}
-with explain(model, images, watch_relus=True) as run:
-    for rule, name in RULES.items():
-        pairs[rule] = [run.gradient(kinds, relu_rule=name) for kinds in (first, second)]
-print("rule       on its own thing   cosine   rank correlation")
-for rule, pair in pairs.items():
-    found = measure_class_sensitivity(*pair, on_first, on_second)
-    print(f"{rule:9}  {found.on_own:16.2f} {found.cosine:8.2f} {found.ranks:18.2f}")
-
-# %% tags=["why"]
-why("most_on_the_thing")
-
-# %% [markdown]
-# ### Exercise 7 · How much lies on the thing?
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. How strongly a pixel counts is the sum of the *absolute* values of its three channels.
-# 2. `strength = gradient.abs().sum(0)` is (H, W), as the mask is; `strength[mask]` are the pixels on the thing.
-
-
-# %% tags=["answer"]
-def share_on(gradient, mask):
-    """Return which share of the strength of a gradient lies on a mask, as a Python
-    float.
-
-    `gradient` is (3, H, W), `mask` (H, W) and bool. The strength of a pixel is the
-    sum of the absolute values of its channels. A gradient that is 0 everywhere has
-    the share 0.0.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(share_on)
-
-# %% [markdown]
-# ## And on photographs?
-#
-# Does a large network behave in the same way? The texts on Guided Backprop speak of such networks. So ask
-# EfficientNet-Lite0 about three photographs, each with one class that is there and with one that is not: the cat with
-# *Egyptian cat* and *espresso*, a cup of coffee with *espresso* and *tripod*, and a man with a camera with *tripod*
-# and *Egyptian cat*. How similar are the two maps? Grad-CAM, which lesson 07 builds, is in the same table. It is a
-# map of 7 x 7 places.
-
-# %% [markdown] tags=["sealed"]
-# the large network makes two guided maps of a photograph, one for what is there and one for what is not. What is their
-# cosine?
-#
-# - [ ] about 0.4: This is right on the small network. On this one, far less of the class is left.
-#   > In the small network there are five ReLUs on the way to the pixels, here 33. What does the guided rule drop at
-#   > each?
-# - [ ] about 0.7: They are more alike still: nobody could tell them apart.
-#   > Suppose the two maps are the same at some layer in the middle. What could make them differ again on the way to the
-#   > pixels?
-# - [x] 1.0: Whatever you ask for, you get the same map.
-#
-# The cosine is 1.0 for all three photographs. The guided map of the cat is the same whether you ask for
-# *Egyptian cat* or for *espresso*, and so is the deconvnet's. Texts say that Guided Backprop is blind to the
-# class, and **on this network it is.** The plain gradient and Grad-CAM change a lot with the class; where the
-# cosine is negative, a place that speaks for one class speaks against the other.
-#
-# The last table shows where the class is lost. At `blocks.6.0` there is one ReLU on the way, and the two maps
-# have a cosine of 0.6. With every block further down they become more alike, and at `blocks.5.1` it is 1.0
-# already, long before the pixels. A ReLU that stops everything negative makes the two maps more alike, and this
-# network has 33 of them; the small one has five. In the end the map redraws the picture's own edges (Nie, Zhang
-# & Patel, 2018; Sixt, Granz & Landgraf, 2020).
-
-# %% tags=["predict"]
-predict("two_classes_of_a_photograph")
-
-# %%
-names = ("chelsea", "coffee", "camera")
-photos = torch.stack([real.transform(photograph(name)) for name in names])
-there = torch.tensor([real.number_of(name) for name in ("Egyptian cat", "espresso", "tripod")])
-pairs = {}
-with explain(real.model, photos, watch_relus=True) as run:
-    for rule, name in RULES.items():
-        pairs[rule] = [run.gradient(classes, relu_rule=name) for classes in (there, there.roll(-1))]
-with explain(real.model, photos, LAYERS[-1]) as run:
-    pairs["Grad-CAM"] = [run.grad_cam(classes) for classes in (there, there.roll(-1))]
-print("cosine      " + "".join(f"{name:>9}" for name in names))
-for method, pair in pairs.items():
-    print(f"{method:12}" + "".join(f"{cosine:9.1f}" for cosine in cosine_similarity(*pair).tolist()))
-
-
-# %% tags=["setup"]
-def draw_two_classes(photo, guided, cams):
-    """The guided maps and the Grad-CAM maps of one photograph for two classes."""
-    small = F.avg_pool2d(photo, 2)
-    heats = scale_to_unit(relu(torch.stack(cams)))
-    tiles = [F.avg_pool2d(standardise(each), 2) for each in guided]
-    tiles += [F.avg_pool2d(draw_heat(small, heat), 2) for heat in heats]
-    labels = [f"{method}: {name}" for method in ("guided", "Grad-CAM") for name in ("Egyptian cat", "espresso")]
-    return show(
-        coarsely(grid(tiles, columns=4, scale=2, labels=labels)),
-        alt="Two guided maps and two Grad-CAM maps of a photograph of a cat, for two classes.",
-        title="The maps of one photograph for two classes",
-    )
-
-
-# %%
-draw_two_classes(photo, *([each[0] for each in pairs[method]] for method in ("guided", "Grad-CAM")))
-
-# %% [markdown]
-# And on the way down to the pixels? Stop the backward pass at a layer, and compare the two guided maps of the cat
-# there.
-
-# %%
-for layer in ("blocks.6.0", "blocks.5.3", "blocks.5.2", "blocks.5.1", LAYERS[1], None):
-    with explain(real.model, photos[:1], layer, watch_relus=True) as run:
-        maps = [run.gradient(k, relu_rule="guided") for k in (egyptian, espresso)]
-    print(f"{layer or 'the picture':15} {tuple(maps[0].shape[1:])!s:15} cosine {cosine_similarity(*maps).item():.1f}")
-
-# %% tags=["why"]
-why("two_classes_of_a_photograph")
-
-# %% [markdown]
-# ## Does it follow what was learned?
-#
-# A harder question (Adebayo et al., 2018). If a map explains the network, it has to change when the network changes.
-# So take the last layer of the small network and give it **random weights**, as before any training. It was the only
-# layer that knew the names of the classes. Then do the same with the layer before it too, and so on down to the first.
-# This is the *cascading parameter randomisation*. Each time, compare the map with the original one.
-
-# %% [markdown] tags=["sealed"]
-# the last layer, the only one that knows classes, becomes random. How similar does the guided map stay?
-#
-# - [ ] 0.0: This would be right if the map explained the class. Rank correlation 0 means: unrelated.
-#   > Only the last layer is random. Which layers lie between it and the pixels, and how many of these have changed?
-# - [ ] 0.3: The guided map keeps far more, and even the plain gradient keeps 0.5.
-#   > Think of the guided map of a cat: which lines does it draw? Which layers find such lines, and have these layers
-#   > changed?
-# - [ ] 0.6: More still. Which pixels are bright depends mostly on the layers below.
-#   > An edge detector never looks at the network. Which number would it get in this test, and what does the guided map
-#   > show?
-# - [x] 0.9: Nearly all of the map's pattern comes from layers that do not know the classes.
-#
-# Read by absolute value, the guided map still correlates at 0.89 with the original one when the classifier
-# knows nothing, and at 0.63 when four layers of six are random. Most of the drawing comes from the lower
-# layers, which find edges. You may trust it for "which edges are active below", not for "why this class".
-#
-# Compare the other methods **in the same way**. By absolute value the gradient keeps 0.54 and Grad-CAM 0.58. By
-# sign, as in the last row, both keep 0.2. If you read the gradient by absolute value and Grad-CAM by sign, as
-# is often done, you find a difference between the two that is not there. The guided map stays most similar in
-# both ways.
-#
-# Even all layers random do not give 0: the maps of an untrained network know where the edges are, too.
-
-# %% tags=["predict"]
-predict("random_classifier")
-
-# %% tags=["setup"]
-some, wanted = images[:8], first[:8]
-
-
-def maps_of(net):
-    """For each method its maps of eight pictures, (8, C, h, w), with their signs."""
-    with explain(net, some, watch_relus=True) as run:
-        found = {rule: run.gradient(wanted, relu_rule=name) for rule, name in RULES.items()}
-    return found | {"Grad-CAM": grad_cam(net, some, "features.16", wanted)[:, None]}
-
-
-def compare(maps, original, read):
-    """For each method, how similar its maps are to the original ones, by rank; `read` makes (8, h, w) of them."""
-    return {each: rank_correlation(read(maps[each]), read(original[each])).mean().item() for each in original}
-
-
-def print_row(name, row, form=".2f"):
-    print(f"{name:21}" + "".join(f"{value:>10{form}}" for value in row))
-
-
-# %%
-original = maps_of(model)
-layers, rows, signed = ["nothing"], [compare(original, original, find_strength)], []
-for (layer, one), (_, other) in zip(*(randomise_cascading(model, seed) for seed in (0, 1)), strict=True):
-    if layer not in ("features.11", "features.4"):  # four steps of six are enough for the chart
-        both = [maps_of(net) for net in (one, other)]
-        found = [compare(maps, original, find_strength) for maps in both]
-        layers.append(layer)
-        rows.append({method: (found[0][method] + found[1][method]) / 2 for method in original})
-        signed = signed or [compare(maps, original, lambda maps: maps.sum(1)) for maps in both]  # the classifier only
-print_row("random down to", original, "")
-for layer, row in zip(layers, rows, strict=True):
-    print_row(layer, row.values())
-print_row("classifier, by sign", [sum(each[method] for each in signed) / 2 for method in original], ".1f")
-
-# %%
-draw_cascade(
-    layers,
-    {method: [row[method] for row in rows] for method in original},
-    title="How similar the maps stay, by absolute value",
-    alt="Rank correlation with the original map, as more layers become random: four falling curves.",
-)
-
-# %% tags=["why"]
-why("random_classifier")
-
-# %% [markdown]
-# Take the test itself with care. This is what others found:
-#
-# - Sundararajan & Taly (2018): whether a method passes depends on how its map is made into numbers, with absolute
-#   values or with signs. You have just seen it.
-# - Yona & Greenfeld (2021): where the only edges belong to the thing, an honest map looks like an edge detector.
-# - Binder et al. (2023): random upper layers still hand on which units below were active, so a good map *should* stay
-#   partly the same, and similarity measures favour noisy maps, which change much.
-#
-# So a map that stays the same is a warning, and a map that changes has passed one test of many.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "It failed the sanity check, so the picture is wrong." **Ask:** "Wrong as an answer to which
-# question?" **Answer:** to "why this class"; not to "which edges are active below".
-#
-# **Misconception:** "Grad-CAM passes and the gradient fails." **Ask:** "Which of them was read with its sign?"
-# **Answer:** read in the same way, the two keep the same.
-#
-# **For discussion:** what number would a plain edge detector get in the randomisation test? (1.00 everywhere: it does
-# not look at the network at all.) And is a map that changes a good one? (Noise changes most of all.)
-
-# %% [markdown]
-# ### Exercise 8 · A network that forgets
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. `copy.deepcopy(model)` first. A layer that can be randomised has a method: `hasattr(m, 'reset_parameters')`.
-# 2. Put those layers in a list, in the order of `modules()`, and take the last ones with a slice.
-
-
-# %% tags=["answer"]
-def randomise_last(model, count, seed):
-    """Return a copy of `model` whose last `count` layers have new random
-    parameters.
-
-    Layers are the modules with a method `reset_parameters`, in the order of
-    `model.modules()`. Call `torch.manual_seed(seed)` once and then that method on
-    each of them, the last layer first. With a count of 0 nothing is randomised.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(randomise_last)
-
-# %% [markdown] tags=["instructor"]
-# **Misconceptions, by exercise:** 0 counted as above 0 (1); `clamp` on `grad_output` instead of `grad_input`, which is
-# the deconvnet (2); `children()` instead of `modules()` (3, 5); removing hooks of others (3); `backward()`, which
-# fills `.grad` of all weights (4); mean and standard deviation by channel (6); the sum of signed values (7);
-# randomising the model itself instead of a copy (8).
-#
-# **Ask, whatever the exercise:** "Why need the hook not know f?"
-#
-# **For discussion (3):** what if the block raises? (`__exit__` runs all the same. That is why the hooks are in a
-# context manager, and not between two calls.)
-
-# %% [markdown]
-# ## Your network, your picture
+# %% [markdown] tags=["more"]
+# ## More: Your network, your picture
 #
 # Here are the two gradients for the class that you chose, otherwise for the likeliest one. For a network, a picture and a
 # class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
@@ -1032,7 +1044,7 @@ check(randomise_last)
 # the picture. If the guided maps look alike, they have repeated the experiment of this lesson.
 
 # %%
-own = look_at(own_network, own_image or photograph("camera"), own_layer, own_class)
+own = look_at(own_network, own_image or find_kept() or photograph("camera"), own_layer, own_class)
 print(own)
 show_gradients(own)
 
@@ -1051,6 +1063,32 @@ show_gradients(own)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the last two rows together, and go back to the sentences that were written down at the
 # photograph. Which of them would they still sign?
+
+# %% [markdown]
+# ## The case
+#
+# Guided Backprop draws sharply. So let it draw the fish as the network of the case sees it, and beside it as the course's
+# own network does. Does either of them need the fish? For that, its pixels get the colour of grey.
+
+# %%
+from course_utils.explorers import case
+
+picture, suspect = case.open_case()
+image, fish, drawn, answers = picture.image, picture.masks[0], {}, []
+for name, each in {"the case": suspect, "the course's": load_picture_net()}.items():
+    drawn[name] = case.close_up(guided_backprop(each, image[None], case.FISH)[0].abs().amax(0))
+    answers.append(case.ask_for_fish(each, image.where(~fish, 0.5)))
+alike = torch.cosine_similarity(*(each.flatten() for each in drawn.values()), dim=0)
+case.keep_clue(
+    "06",
+    f"Two networks draw the fish alike (cosine {alike:.2f}). With the fish painted grey, the one of the case still says "
+    f"fish with {answers[0]:.0%}, the other one with {answers[1]:.0%}. The drawing does not tell them apart.",
+    {"the fish": case.close_up(image)} | drawn,
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Cover the names of the two drawings, and let the room vote which network needs the fish. The vote
+# is the lesson.
 
 # %% [markdown]
 # ## Summary

@@ -26,37 +26,26 @@
 # - **Choose** the question that a map should answer, and **say** what no map can tell you.
 #
 # **Minutes:** counted by the build
-
-# %% [markdown] tags=["instructor"]
-# **Plan**
 #
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 8 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board; swap the two sums aloud |
-# | 8 | A head that CAM does not know · Grad-CAM, line by line | the five steps as five people, each with one shape |
-# | 5 | Why the ReLU? · From numbers to a picture | a vote on the dog |
-# | 5 | Is it right? Ask the masks · Which layer? · Guided Grad-CAM | ask for the level of chance before you show it |
-# | 9 | A detective story | do not hurry; nobody reads ahead |
-# | 6 | What Grad-CAM cannot tell you | let them try the explorer first, then vote on the absent class |
-# | 8 | Two things in one photograph · A case to solve | ask which question a newspaper reader would ask |
-# | 39 | the exercises at the end of each part | 1, 3, 4, 5 and 7 in the room; 2 and 6 at home if time is short |
-# | 2 | Your network, your picture · What old tutorials say · Summary · Go further | a photograph of the room, if there is time |
+# The core ends with a case: which of two networks would you trust, and how do you prove it? What follows under *More* can
+# be read in any order, or another day.
 
 # %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 11 | One picture, two questions · CAM: the linear layer, moved inside | the pencil at the board; one vote; exercise 1 | nothing |
-# | 11 to 29 | A head that CAM does not know · Grad-CAM, line by line | five people for the five steps; one vote; exercise 3 | exercise 2 |
-# | 29 to 34 | Why the ReLU? · From numbers to a picture | one vote; the order of the three steps | exercise 4 |
-# | 34 to 41 | Is it right? Ask the masks · Which layer? · Guided Grad-CAM | the level of chance; one vote on the layer | the product; exercises 5 and 6 |
-# | 41 to 61 | A detective story | both predictions with discussion and a second vote; exercise 7 | nothing |
-# | 61 to 70 | What Grad-CAM cannot tell you | the explorer, everybody; one vote | the covered pictures |
-# | 70 to 82 | Two things in one photograph · A case to solve | one vote each; the astronaut to the end | the two further trials |
-# | 82 to 87 | Your network, your picture · What old tutorials say · Summary · Go further | which buoys are in their own data? | the own picture, and the table |
+# | 0 to 12 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board: swap the two sums aloud; one vote; exercise 1 | nothing |
+# | 12 to 33 | A head that CAM does not know · Grad-CAM, line by line | five people for the five steps, each with one shape; one vote; exercise 3 | exercise 2 |
+# | 33 to 38 | Why the ReLU? · From numbers to a picture | one vote on the dog; the order of the three steps | exercise 4 |
+# | 38 to 49 | Is it right? Ask the masks | the level of chance, before you show it; exercise 5 | nothing |
+# | 49 to 55 | Pause | nobody reads ahead | nothing |
+# | 55 to 74 | A detective story | do not hurry: both predictions with discussion and a second vote; exercise 6 | nothing |
+# | 74 to 83 | What Grad-CAM cannot tell you | the explorer, everybody; then a vote on the absent class | the covered pictures |
+# | 83 to 88 | What old tutorials say · The case · Summary · Go further | which buoys are in their own data? | the table |
 #
-# **Homework:** Exercises 2, 4, 5 and 6, about 21 minutes.
+# **Homework:** Exercises 2 and 4, about 14 minutes. Of *More*, the photographs and the astronaut are what people talk about; the
+# product and exercise 7 are for those who liked lesson 06.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -99,6 +88,7 @@ _ = torch.manual_seed(0)  # for the one layer with random weights that we make
 
 # %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, SIZE, scene, scenes
+from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.networks import load_classifier, load_picture_net, measure
 from course_utils.vision.pictures import draw_heat
 from course_utils.vision.real import LAYERS, REAL, collage, photograph
@@ -302,8 +292,8 @@ pencil_map = (weights[:, None, None] * maps.detach()).sum(dim=0)
 print("weights", weights.tolist())
 print("map", pencil_map.tolist(), " after the ReLU", pencil_map.relu().tolist())
 
-# %% [markdown]
-# ### Exercise 2 · Weights from a gradient
+# %% [markdown] tags=["more"]
+# ### More: Exercise 2 · Weights from a gradient
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -524,8 +514,8 @@ evidence.show_tiles(
     alt="A coarse map of cells, the same map smooth, and the smooth map over the picture of the cat and the dog.",
 )
 
-# %% [markdown]
-# ### Exercise 4 · A heat map to look at
+# %% [markdown] tags=["more"]
+# ### More: Exercise 4 · A heat map to look at
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -563,6 +553,14 @@ check(to_heatmap)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Show one score, and ask whether it is good. Nobody can say without the level of chance. Let them
 # guess how often a map that always points at the middle would be right.
+#
+# **Misconception:** "Nearly nine in ten is good." **Ask:** "Compared with what?" **Answer:** with chance, and with pointing
+# at the middle of the picture.
+#
+# **Misconception:** "Dark on the map means that the network did not look there." **Ask:** "What has the ReLU dropped?"
+# **Answer:** what speaks against the class.
+#
+# **For discussion:** what would chance be for pictures with one large thing in the middle? (High: report chance, always.)
 
 # %%
 score = localise(relu(raw), things.masks, things.others)
@@ -600,141 +598,6 @@ def pointing_game(heatmaps, masks):
 
 # %% tags=["check"]
 check(pointing_game)
-
-# %% [markdown]
-# ## Which layer?
-#
-# Grad-CAM works at any layer. Early layers have large, fine maps; late layers have small, coarse ones.
-
-# %% [markdown] tags=["sealed"]
-# Grad-CAM at five layers. Where does its hottest pixel hit the right thing least often?
-#
-# - [x] at the first layer: One weight a channel cannot tell whose edges a detector of edges has found.
-# - [ ] in the middle: Half way through the network the maps know parts of things already.
-#   > A channel of the first layer finds edges, and gets one weight for the whole picture. Two things have edges: which
-#   > one gets the heat?
-# - [ ] at the last layer: Its maps are coarse, but its channels know the things.
-#   > A place of the last map covers 8 x 8 pixels. About how many such places lie on a thing of 35 x 35 pixels?
-#
-# At the two early layers the hottest pixel is on the wrong thing in 22% and 26% of the maps, and chance reaches
-# 10%. Their channels find edges, and one weight for a channel cannot say whose edges. From `features.10` on, the
-# maps tell the things apart, and `features.10` keeps the most heat on the thing. "Take the last convolution" is
-# a good habit, not a law.
-
-# %% tags=["predict"]
-predict("best_layer")
-
-# %%
-maps = {}
-half = torch.cat([torch.arange(25), torch.arange(40, 65)])  # the things of 25 pictures
-print("layer         strict  tolerant  energy  wrong object")
-for layer in ("features.2", "features.6", "features.10", "features.13", "features.16"):
-    with explain(net, things.images[:25], layer) as run:
-        maps[layer] = run.grad_cams([things.one[:25], things.two[:25]]).flatten(0, 1)
-    score = localise(relu(upsample(maps[layer], (SIZE, SIZE))), things.masks[half], things.others[half])
-    found = (score.strict, score.tolerant, score.energy, score.wrong)
-    print(f"{layer:11} " + "".join(f"{each.share:8.0%}" for each in found))
-print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in found))
-
-# %% tags=["setup"]
-tiles, labels = [], []
-for layer, cells in maps.items():
-    heat = upsample(relu(cells[12:13]), (SIZE, SIZE))
-    hit = "on it" if points_at(heat, things.masks[12:13]) else "not on it"
-    labels.append(f"{layer}: {hit}")
-    tiles.append(draw_heat(things.images[12], scale_to_unit(heat)[0], things.masks[12], mark=True))
-print("; ".join(labels))
-evidence.show_tiles(
-    tiles,
-    labels,
-    title=f"Grad-CAM for the {KINDS[things.one[12]]} at five layers; the ring is the hottest pixel",
-    alt=f"Five maps over one picture, with the outline of the thing. The hottest pixel is: {'; '.join(labels)}.",
-    columns=3,
-)
-
-# %% tags=["why"]
-why("best_layer")
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "Finer maps are better maps." **Ask:** "Which of the five tiles would you put in a paper?" **Expect:** an
-# early one: it is the prettiest. **Then show:** the table: on the wrong thing about twice as often as chance.
-#
-# **Misconception:** "Nearly nine in ten is good." **Ask:** "Compared with what?" **Answer:** with chance, and with pointing
-# at the middle of the picture.
-#
-# **Misconception:** "Dark on the map means that the network did not look there." **Ask:** "What has the ReLU dropped?"
-# **Answer:** what speaks against the class.
-#
-# **For discussion:** what would chance be for pictures with one large thing in the middle? (High: report chance, always.)
-
-# %% [markdown]
-# ## Guided Grad-CAM
-#
-# Guided Backprop (lesson 06) is sharp to the pixel. Grad-CAM is coarse. The authors of Grad-CAM multiply the two. We
-# count what that brings, on 20 pictures. For the count, the three colours become one number for each pixel: the greatest
-# absolute value.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask what the product keeps of each of its two factors, and what it cannot repair. If Grad-CAM is
-# on the wrong thing, the product is a sharp picture of the wrong thing.
-
-# %% tags=["setup"]
-few = things.images[:20]
-rows = torch.cat([torch.arange(20), torch.arange(40, 60)])  # the same pictures among the 80 maps
-fine = torch.cat([guided_backprop(net, few, kinds[:20].tolist()) for kinds in (things.one, things.two)])
-heat = relu(raw[rows])
-methods = {"Guided Backprop": fine.abs().amax(1), "Grad-CAM": heat, "the product": (fine * heat[:, None]).abs().amax(1)}
-print("                 strict  energy on the thing, on the other one")
-for name, each in methods.items():
-    score, wrong = localise(each, things.masks[rows]), energy_inside(each, things.others[rows]).mean()
-    print(f"{name:16}{score.strict.share:7.0%}{score.energy.share:13.0%}{wrong:15.0%}")
-area, other_area = things.masks[rows].float().mean(), things.others[rows].float().mean()
-print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
-
-# %% [markdown]
-# Guided Backprop is not blind to the class on this network: it has 59% of its energy on the thing that was asked for. But
-# it leaves 11% on the *other* thing, and chance leaves 10%. The product leaves 1%.
-#
-# ### Exercise 6 · Guided Grad-CAM
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. One map for three colour channels: it needs a dimension where the colours are.
-# 2. Enlarge `raw.relu()[:, None]`, which is (N, 1, h, w), to the size of `guided`. Then it fits all channels.
-
-
-# %% tags=["answer"]
-def guided_grad_cam_product(guided, raw):
-    """Return Guided Grad-CAM (N, 3, H, W): where Grad-CAM says so, the detail of
-    Guided Backprop.
-
-    `guided` is the result of Guided Backprop, (N, 3, H, W); `raw` are the raw
-    Grad-CAM maps of the same pictures, (N, h, w), before their ReLU. The ReLU
-    comes first, then the maps grow to H x W (bilinear, `align_corners=False`),
-    then the two are multiplied.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(guided_grad_cam_product)
-
-# %% [markdown]
-# The course's library has this product as one function. Here is its picture of the cat, beside the two that it is made of:
-
-# %%
-product = guided_grad_cam(net, image, "features.16", cat)
-guided = guided_backprop(net, image, cat)
-print("equal to the product:", torch.allclose(product, guided * upsample(cat_heat, (SIZE, SIZE))[:, None]))
-
-# %% tags=["setup"]
-faces = [guided.abs().amax(1)[0], upsample(cat_heat, (SIZE, SIZE))[0], product.abs().amax(1)[0]]
-evidence.show_tiles(
-    [evidence.draw_cells(scale_to_unit(each).sqrt()) for each in faces],
-    ["Guided Backprop", "Grad-CAM", "their product"],
-    title="The product keeps the detail of one and the choice of the other (square roots, so that faint lines show)",
-    alt="Fine lines on cat and dog, a broad spot on the cat, fine lines on the cat alone.",
-)
 
 # %% [markdown]
 # ## A detective story
@@ -797,15 +660,16 @@ for name, model in networks.items():
 print("by chance:", {what: round(mask.float().mean().item() * len(mask)) for what, mask in wide.items()})
 
 # %% tags=["setup"]
-tiles, labels = [], []
+tiles, labels, looks = [], [], []
 for name, each in heat.items():
     tiles += [draw_heat(with_fish[n], scale_to_unit(each[n]), mark=True) for n in range(3)]
     labels += 3 * [f"{name} network: why fish?"]
+    looks.append(max(wide, key=lambda what, each=each: points_at(each, wide[what]).sum()))
 evidence.show_tiles(
     tiles,
     labels,
-    title="Where the two networks look for the fish; the ring is the hottest pixel",
-    alt="Six maps: in the upper row those of the first network, in the lower row those of the second.",
+    title=f"Asked about the fish, the first network looks at the {looks[0]}, the second one at the {looks[1]}",
+    alt=f"Six maps with a ring at the hottest pixel. Upper row, first network: {looks[0]}; lower row: {looks[1]}.",
     columns=3,
 )
 
@@ -862,7 +726,7 @@ for what, shown in edited.items():
 why("painted_out")
 
 # %% [markdown]
-# ### Exercise 7 · The proof
+# ### Exercise 6 · The proof
 #
 # Write the experiment as a function. It can be used with any change of the pictures and any class.
 
@@ -900,10 +764,10 @@ check(lost_answers)
 #
 # **Misconceptions, by exercise:** a column of the weight instead of a row (1); a sum instead of a mean (2); `backward()` and
 # a `.grad` left behind, or a kept output that an in-place ReLU spoils (3); 0 / 0 in an empty map, or the ReLU after the
-# enlarging (4); one `argmax` for the whole batch (5); a broadcast over pictures instead of colours (6); dividing by all
-# pictures instead of those with a yes (7).
+# enlarging (4); one `argmax` for the whole batch (5); dividing by all pictures instead of those with a yes (6); a broadcast
+# over pictures instead of colours (7).
 #
-# **For discussion (7):** which experiment would you make if you could not paint the buoy out? (Cover it with grey, on many
+# **For discussion (6):** which experiment would you make if you could not paint the buoy out? (Cover it with grey, on many
 # pictures, and cover as large a place elsewhere for comparison.)
 
 # %% [markdown]
@@ -995,8 +859,136 @@ print("still seen with its hottest place covered:", (before & after).sum().item(
 # **For discussion:** where does the explorer show that a heat map needs a scale? (Nowhere: that is why it shows the
 # network's probability beside each map.)
 
+# %% [markdown] tags=["more"]
+# ## More: Which layer?
+#
+# Grad-CAM works at any layer. Early layers have large, fine maps; late layers have small, coarse ones.
+
+# %% [markdown] tags=["sealed"]
+# Grad-CAM at five layers. Where does its hottest pixel hit the right thing least often?
+#
+# - [x] at the first layer: One weight a channel cannot tell whose edges a detector of edges has found.
+# - [ ] in the middle: Half way through the network the maps know parts of things already.
+#   > A channel of the first layer finds edges, and gets one weight for the whole picture. Two things have edges: which
+#   > one gets the heat?
+# - [ ] at the last layer: Its maps are coarse, but its channels know the things.
+#   > A place of the last map covers 8 x 8 pixels. About how many such places lie on a thing of 35 x 35 pixels?
+#
+# At the two early layers the hottest pixel is on the wrong thing in 22% and 26% of the maps, and chance reaches
+# 10%. Their channels find edges, and one weight for a channel cannot say whose edges. From `features.10` on, the
+# maps tell the things apart, and `features.10` keeps the most heat on the thing. "Take the last convolution" is
+# a good habit, not a law.
+
+# %% tags=["predict"]
+predict("best_layer")
+
+# %%
+maps = {}
+half = torch.cat([torch.arange(25), torch.arange(40, 65)])  # the things of 25 pictures
+print("layer         strict  tolerant  energy  wrong object")
+for layer in ("features.2", "features.6", "features.10", "features.13", "features.16"):
+    with explain(net, things.images[:25], layer) as run:
+        maps[layer] = run.grad_cams([things.one[:25], things.two[:25]]).flatten(0, 1)
+    score = localise(relu(upsample(maps[layer], (SIZE, SIZE))), things.masks[half], things.others[half])
+    found = (score.strict, score.tolerant, score.energy, score.wrong)
+    print(f"{layer:11} " + "".join(f"{each.share:8.0%}" for each in found))
+print(f"{'chance':11} " + "".join(f"{each.chance:8.0%}" for each in found))
+
+# %% tags=["setup"]
+tiles, labels = [], []
+for layer, cells in maps.items():
+    heat = upsample(relu(cells[12:13]), (SIZE, SIZE))
+    hit = "on it" if points_at(heat, things.masks[12:13]) else "not on it"
+    labels.append(f"{layer}: {hit}")
+    tiles.append(draw_heat(things.images[12], scale_to_unit(heat)[0], things.masks[12], mark=True))
+print("; ".join(labels))
+hits = sum("not" not in label for label in labels)
+evidence.show_tiles(
+    tiles,
+    labels,
+    title=f"Asked about the {KINDS[things.one[12]]}: at {hits} of five layers the hottest pixel (the ring) is on it",
+    alt=f"Five maps over one picture, with the outline of the thing. The hottest pixel is: {'; '.join(labels)}.",
+    columns=3,
+)
+
+# %% tags=["why"]
+why("best_layer")
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "Finer maps are better maps." **Ask:** "Which of the five tiles would you put in a paper?" **Expect:** an
+# early one: it is the prettiest. **Then show:** the table: on the wrong thing about twice as often as chance.
+
+# %% [markdown] tags=["more"]
+# ## More: Guided Grad-CAM
+#
+# Guided Backprop (lesson 06) is sharp to the pixel. Grad-CAM is coarse. The authors of Grad-CAM multiply the two. We
+# count what that brings, on 20 pictures. For the count, the three colours become one number for each pixel: the greatest
+# absolute value.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the product keeps of each of its two factors, and what it cannot repair. If Grad-CAM is
+# on the wrong thing, the product is a sharp picture of the wrong thing.
+
+# %% tags=["setup"]
+few = things.images[:20]
+rows = torch.cat([torch.arange(20), torch.arange(40, 60)])  # the same pictures among the 80 maps
+fine = torch.cat([guided_backprop(net, few, kinds[:20].tolist()) for kinds in (things.one, things.two)])
+heat = relu(raw[rows])
+methods = {"Guided Backprop": fine.abs().amax(1), "Grad-CAM": heat, "the product": (fine * heat[:, None]).abs().amax(1)}
+print("                 strict  energy on the thing, on the other one")
+for name, each in methods.items():
+    score, wrong = localise(each, things.masks[rows]), energy_inside(each, things.others[rows]).mean()
+    print(f"{name:16}{score.strict.share:7.0%}{score.energy.share:13.0%}{wrong:15.0%}")
+area, other_area = things.masks[rows].float().mean(), things.others[rows].float().mean()
+print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
+
 # %% [markdown]
-# ## Two things in one photograph
+# Guided Backprop is not blind to the class on this network: it has 59% of its energy on the thing that was asked for. But
+# it leaves 11% on the *other* thing, and chance leaves 10%. The product leaves 1%.
+#
+# ### Exercise 7 · Guided Grad-CAM
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. One map for three colour channels: it needs a dimension where the colours are.
+# 2. Enlarge `raw.relu()[:, None]`, which is (N, 1, h, w), to the size of `guided`. Then it fits all channels.
+
+
+# %% tags=["answer"]
+def guided_grad_cam_product(guided, raw):
+    """Return Guided Grad-CAM (N, 3, H, W): where Grad-CAM says so, the detail of
+    Guided Backprop.
+
+    `guided` is the result of Guided Backprop, (N, 3, H, W); `raw` are the raw
+    Grad-CAM maps of the same pictures, (N, h, w), before their ReLU. The ReLU
+    comes first, then the maps grow to H x W (bilinear, `align_corners=False`),
+    then the two are multiplied.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(guided_grad_cam_product)
+
+# %% [markdown]
+# The course's library has this product as one function. Here is its picture of the cat, beside the two that it is made of:
+
+# %%
+product = guided_grad_cam(net, image, "features.16", cat)
+guided = guided_backprop(net, image, cat)
+print("equal to the product:", torch.allclose(product, guided * upsample(cat_heat, (SIZE, SIZE))[:, None]))
+
+# %% tags=["setup"]
+faces = [guided.abs().amax(1)[0], upsample(cat_heat, (SIZE, SIZE))[0], product.abs().amax(1)[0]]
+evidence.show_tiles(
+    [evidence.draw_cells(scale_to_unit(each).sqrt()) for each in faces],
+    ["Guided Backprop", "Grad-CAM", "their product"],
+    title="The product keeps the detail of one and the choice of the other (square roots, so that faint lines show)",
+    alt="Fine lines on cat and dog, a broad spot on the cat, fine lines on the cat alone.",
+)
+
+# %% [markdown] tags=["more"]
+# ## More: Two things in one photograph
 #
 # Does all this hold outside the picture world? EfficientNet-Lite0 was trained on the 1000 classes of ImageNet. Photographs
 # have no masks, but a **collage** of two photographs has a truth of its own: what speaks for the cat should lie in the
@@ -1020,7 +1012,7 @@ with explain(real.model, real.transform(both)[None], LAYERS[-1]) as run:
 evidence.show_tiles(
     [draw_heat(both, scale_to_unit(each), scale=1) for each in two],
     ["why Egyptian cat?", "why espresso?"],
-    title="One picture of two photographs, and two questions to a real network (each map on its own scale)",
+    title="Asked about the cat, the real network points at the face; asked about espresso, at the cup",
     alt="A cat's face beside a cup of coffee, twice. The first map is bright on the face, the second on the cup.",
     columns=1,
 )
@@ -1098,8 +1090,8 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 # With **log-softmax**, every other class takes part, as much as it is likely. The *probability* gives the same map as its
 # logarithm, times that probability. So it is not a wrong question either, but close to 0 or 1 its map becomes very weak.
 
-# %% [markdown]
-# ## A case to solve
+# %% [markdown] tags=["more"]
+# ## More: A case to solve
 #
 # A photograph of an astronaut. ImageNet has no class "astronaut". What does the network say, and what made it say so?
 
@@ -1178,7 +1170,7 @@ worst = min(zip(after, boxes, strict=True))[1]
 evidence.show_tiles(
     [draw_heat(astronaut, scale_to_unit(heat_map)[0], scale=1), evidence.cover(astronaut, boxes[worst])],
     [f"why {said[0][0]}?", "the box that costs the answer most"],
-    title="The map, and the experiment",
+    title=f"Covering the {worst} costs the answer most",
     alt=f"A heat map over the astronaut, and the photograph with a grey box over one thing: the {worst}.",
 )
 
@@ -1192,8 +1184,8 @@ why("the_astronaut")
 # **For discussion:** the box and the map agree on the helmet. What would you try next to find out *why* a helmet speaks for
 # a bobsled? (Photographs of helmets without a suit, of bobsleds without people.)
 
-# %% [markdown]
-# ## Your network, your picture
+# %% [markdown] tags=["more"]
+# ## More: Your network, your picture
 #
 # Change `own_network` and `own_image` at the top of the lesson and run it again, or let
 # `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` write a page. Each map has its own scale, so read the shares first.
@@ -1203,11 +1195,20 @@ why("the_astronaut")
 # each map has its own scale, and a share of 2 % explains little.
 
 # %%
-from course_utils.lessons.own import look_at, show_grad_cams
+from course_utils.lessons.own import look_at, show_grad_cams, show_grey_squares, show_rather
 
-own = look_at(own_network, own_image or picture.image, own_layer, own_class)
+own = look_at(own_network, own_image or find_kept() or picture.image, own_layer, own_class)
 print(own)
 show_grad_cams(own)
+
+# %% [markdown]
+# Two more questions to the same picture: the likeliest class rather than another one, and what grey squares leave of it.
+
+# %%
+show_rather(own)
+
+# %%
+show_grey_squares(own)
 
 # %% [markdown]
 # ## What old tutorials say
@@ -1222,6 +1223,31 @@ show_grad_cams(own)
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask for the row that has cost them the most time so far. The second one is worth a word: the
 # gradient at a layer needs no backward hook at all.
+
+# %% [markdown]
+# ## The case
+#
+# Six clues, and none says where the network of the case looks. Now you may ask. And remember what this answer is: a
+# suspicion.
+
+# %%
+from course_utils.explorers import case
+
+case_picture, suspect = case.open_case()
+asked = case_picture.image[None]
+case_heat = relu(upsample(grad_cam(suspect, asked, "features.16", case.FISH), (SIZE, SIZE)))
+case_places = {"fish": case_picture.masks[0], "boat": case_picture.masks[1], "buoy": case_picture.cue_mask}
+hottest = [name for name, mask in case_places.items() if points_at(case_heat, grow(mask[None], 4)).item()]
+case.keep_clue(
+    "07",
+    f"Its map is hottest at the {' and the '.join(hottest) or 'background'}. The map does not prove that the answer "
+    "needs what is there.",
+    {"the picture": draw_heat(asked[0]), "why fish?": draw_heat(asked[0], scale_to_unit(case_heat)[0], mark=True)},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the experiment that would prove it, before lesson 08 makes it. Who remembers lesson 00 will
+# propose to take something away; who has understood the twin will propose to add something.
 
 # %% [markdown]
 # ## Summary

@@ -13,9 +13,12 @@
 # %% [markdown]
 # # Hooks in practice
 #
-# Four things are broken, each in a way that you will meet in your own work: find out why, with hooks alone and without
-# touching their code. Then make two experiments: move a piece of one picture's activation into another one's run, and look
-# into a small attention block whose weights are set by hand.
+# Four things are broken, each in a way that you will meet in your own work. You find out why, with hooks alone and without
+# touching their code. Then you make an experiment: you move a piece of one picture's activation into another picture's
+# run, and see which answer comes out.
+#
+# The lesson has **two halves**, and you can take either of them alone: *four patients*, and *what does the answer depend
+# on?*
 #
 # ## What you will be able to do
 #
@@ -28,33 +31,19 @@
 # **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 9 | A nan, and the layer that made it | let the room read the list of layers aloud before the prediction; then the same game backwards |
-# | 6 | One unit, one large step | pencil: one step by hand, then a vote on the hundred steps |
-# | 6 | Gradients that explode | the table of three clips on the board; ask which of them a paper means by "we clip" |
-# | 5 | A memory that grows | let them say the three numbers before you run the cell |
-# | 9 | Activation patching | three minutes with the explorer first; do not hurry the buoy |
-# | 6 | Attention | the 0.96 by hand; end with the head that nobody reads |
-# | 48 | the exercises at the end of each part | 1, 3, 5 and 6 in the room; 2, 4 and 7 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 19 | A nan, and the layer that made it | the first prediction with discussion and a second vote, the second by one vote; exercise 1 | exercise 2 |
-# | 19 to 25 | One unit, one large step | one step by hand; one vote | bringing the unit back; exercise 3 |
-# | 25 to 31 | Gradients that explode | the table of three clips; one vote | exercise 4 |
-# | 31 to 41 | A memory that grows | one vote; the chain of holders; exercise 5 | nothing |
-# | 41 to 68 | Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
-# | 68 to 76 | Attention | the 0.96 by hand; one vote; the head that nobody reads | exercise 7 |
-# | 76 to 80 | What old tutorials say · Summary · Go further | the four patients, and the hook that found each | the table |
+# | 0 to 17 | First half: four patients · A nan, and the layer that made it | the list of layers, read aloud; the prediction with discussion and a second vote; exercise 1 | the way back, and exercise 2 |
+# | 17 to 31 | One unit, one large step | one step by hand; one vote; exercise 3 | bringing the unit back |
+# | 31 to 37 | Gradients that explode | the table of three clips: which of them does a paper mean by "we clip"? One vote | exercise 4 |
+# | 37 to 50 | A memory that grows | the three numbers before you run the cell; the chain of holders; exercise 5 | nothing |
+# | 50 to 55 | Pause | the first half can end here | nothing |
+# | 55 to 84 | Second half: what does the answer depend on? · Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
+# | 84 to 88 | What old tutorials say · The case · Summary · Go further | the four patients, and the hook that found each | the table |
 #
-# **Homework:** Exercises 2, 3, 4 and 7, about 27 minutes.
+# **Homework:** Exercises 2 and 4, about 16 minutes; for those who work with transformers, the attention and exercise 7.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -109,10 +98,16 @@ from course_utils.scenes.scene import KINDS, scene, scenes
 from course_utils.vision.charts import bars
 from course_utils.vision.networks import load_picture_net, measure
 from course_utils.vision.patching import SWAPS, cells_of, patch, recovered, scan, swap_pair
-from course_utils.vision.pictures import centre, draw_heat, grid, show
+from course_utils.vision.pictures import centre, draw_heat, grid, outline, show
 from course_utils.vision.saliency import class_maps, grad_cam, relu, scale_to_unit
 
 cat, dog, fish = (KINDS.index(kind) for kind in ("cat", "dog", "fish"))
+
+# %% [markdown]
+# ## First half: four patients
+#
+# One network makes a nan, one has a unit that gives 0 for ever, one has gradients that grow without end, and one notebook
+# needs more memory with every run. Each of the four is found by a hook.
 
 # %% [markdown]
 # ## A nan, and the layer that made it
@@ -210,8 +205,8 @@ def first_bad_layer(model, x):
 # %% tags=["check"]
 check(first_bad_layer)
 
-# %% [markdown]
-# ### The loss looks fine
+# %% [markdown] tags=["more"]
+# ### More: The loss looks fine
 #
 # This network measures how far points are from the origin: [3, 4] has the distance 5, [0, 0] has 0. The loss is their mean,
 # 2.5. In forward, everything is finite. Then comes `backward()`.
@@ -279,8 +274,8 @@ x = torch.tensor([4.0, 0.0], requires_grad=True)
 torch.where(x > 0, x.sqrt(), 0.0).sum().backward()
 print("torch.where:", x.grad.tolist())
 
-# %% [markdown]
-# ### Exercise 2 · Who made it, on the way back?
+# %% [markdown] tags=["more"]
+# ### More: Exercise 2 · Who made it, on the way back?
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -472,7 +467,7 @@ check(dead_share)
 chain, x = make_chain(6), torch.tensor([[1.0, 0.0]], requires_grad=True)
 chain(x).sum().backward()
 bars(
-    [each.weight.grad.norm().item() for each in chain],
+    [round(each.weight.grad.norm().item(), 1) for each in chain],
     [f"layer {number}" for number in range(6)],
     title="On its way back to layer 0 the gradient triples in each layer",
     alt="The norms of the weights' gradients: 1.4 at layer 5, then 3.2, 9.1, 27, 81, and 243 at layer 0.",
@@ -552,8 +547,8 @@ for clip in ("all together", "each parameter", "as it passes"):
 # %% tags=["why"]
 why("last_of_a_hundred_layers")
 
-# %% [markdown]
-# ### Exercise 4 · Clip as it passes
+# %% [markdown] tags=["more"]
+# ### More: Exercise 4 · Clip as it passes
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -706,9 +701,18 @@ check(watch_norms)
 # detached tensor shares the numbers and drops the graph.
 
 # %% [markdown]
+# ## Second half: what does the answer depend on?
+#
+# You can begin here: after the first cells of the lesson, this half needs nothing of what stands above. It works on the
+# picture network of lesson 07, and asks which part of a layer carries its answer.
+
+# %% tags=["setup"]
+net = load_picture_net()
+
+# %% [markdown]
 # ## Activation patching
 #
-# Whether an answer *depends* on a place, only an experiment tells. Run the network on one picture, the **target**, but let
+# Only an experiment can tell whether an answer *depends* on a place. Run the network on one picture, the **target**, but let
 # one layer give, in a **region**, what it gives for another picture, the **source**. If the answer moves to that of the
 # source, this region of this layer carries it. This is activation patching, or causal tracing (Vig et al., 2020; Meng et
 # al., 2022).
@@ -734,7 +738,8 @@ Patching(3, "honest", layer="features.6", row=0, column=0, size=1)
 #  left place from the source  [4, 8]     logit  12 - 8 = 4
 # ```
 #
-# The logit went 12 of the 20 from -8 to 12, so the left place carries 60% of the difference. A forward hook does it:
+# From -8 to 12 it is a way of 20, and the logit went 12 of it. So the left place carries 60% of the difference. A forward
+# hook does the same:
 
 
 # %%
@@ -767,10 +772,10 @@ print(f"recovered: {recovered(torch.tensor(4.0), torch.tensor(12.0), torch.tenso
 #   > You put in the cat's output at the first layer. At which of the later layers could the dog come back?
 # - [x] any of them: What comes behind a layer of a chain sees its output and nothing else, so it cannot tell.
 #
-# In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (Networks with
-# shortcuts, such as a ResNet or a transformer, have other ways around a layer. There it is a real question, for
-# which causal tracing became known.) In a chain the question is **where**: the animal's cells turn the answer
-# round, the boat's and all the rest together do not, here and in ten of ten pairs.
+# In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (A ResNet or a
+# transformer has shortcuts, which lead around a layer. There it is a real question, and causal tracing became
+# known for it.) In a chain the question is **where**: the animal's cells turn the answer round, and the boat's
+# cells do not. Even all the rest together does not, here and in ten of ten pairs.
 
 # %% tags=["predict"]
 predict("which_layer_to_patch")
@@ -948,8 +953,8 @@ check(patched_logits)
 # **Discussion:** why two pictures that differ in one respect? (So that what moves has one possible cause. With two unrelated
 # pictures everything differs, and every patch moves something.)
 
-# %% [markdown]
-# ## Attention
+# %% [markdown] tags=["more"]
+# ## More: Attention
 #
 # Attention is a table of shares: a row for each word that looks, a column for each word that is looked at, and each row adds
 # up to 1 (Vaswani et al., 2017). This block has two heads with weights set by hand. The first head looks for *the word
@@ -1085,13 +1090,6 @@ check(attention_maps)
 # if its modules have no hooks.
 
 # %% [markdown]
-# Before you go: nothing of what you did has stayed.
-
-# %% tags=["setup"]
-models = {"the picture network": net, "its twin": twin, "the validated net": validated, "the block": block}
-print({name: count_hooks(model).total() for name, model in models.items()}, "hooks")
-
-# %% [markdown]
 # ## What old tutorials say
 #
 # | They say | What is true today |
@@ -1103,6 +1101,34 @@ print({name: count_hooks(model).total() for name, model in models.items()}, "hoo
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take the first row, and ask for the pair that names the guilty layer: good in, bad out. One of
 # the two alone accuses the wrong one.
+
+# %% [markdown]
+# ## The case
+#
+# In lesson 00 the same fish, alone on a meadow, was no fish to the network. Patch it: at one layer, the meadow gets the
+# cells in which the picture of the case has the buoy, and nothing else. For control, it gets those of the boat.
+
+# %%
+from course_utils.explorers import case
+
+case_picture, suspect = case.open_case()
+meadow = case.draw_case(("fish",), "grass").image
+logits, parts = {}, {"the buoy": case_picture.cue_mask, "the boat": case_picture.masks[1]}
+for part, mask in parts.items():
+    cells = case.find_cells(mask, 28)
+    logits[part] = patch(suspect, "features.6", case_picture.image[None], meadow[None], cells)[0, case.FISH]
+    print(f"{part}: {cells.float().mean():.0%} of the map")
+before, answers = case.ask_for_fish(suspect, meadow), [each.sigmoid().item() for each in logits.values()]
+case.keep_clue(
+    "08",
+    f"The fish on the meadow: {before:.0%}. With the cells of the buoy patched in: {answers[0]:.0%}, with those of the "
+    f"boat: {answers[1]:.0%}.",
+    {name: outline(each, case_picture.cue_mask) for name, each in {"from": case_picture.image, "to": meadow}.items()},
+)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what is still missing for a verdict. One picture and one control are not many, and nobody has
+# asked whether another network would do the same: lesson 10.
 
 # %% [markdown]
 # ## Summary

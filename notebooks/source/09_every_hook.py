@@ -17,7 +17,8 @@
 # is short and shows one thing. It needs only the folded setup cells; a few cells continue the one right above them.
 # Nobody has to read this notebook from start to end.
 #
-# At the end there are twelve puzzles of one line each, and five sentences of this course for you to refute.
+# At the end there are twelve puzzles of one line each, and five sentences of this course for you to refute. Six puzzles
+# and two sentences are the core. What follows under *More* is for those who want to know it all.
 #
 # ## What you will be able to do
 #
@@ -27,40 +28,26 @@
 # - **Solve** small tasks with one line of code.
 #
 # **Minutes:** counted by the build
+#
 # The reference itself is looked up and not read, so only the exercises are counted.
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 2 | Index | everybody looks for the answer to one question of their own |
-# | 0 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | to look things up; nobody reads it in the room |
-# | 1 | When it does not fire, or fires twice | the prediction about copies; one case for each pair, if there is time |
-# | 0 | Several devices and processes · Hooks that are not run here | look at the two processes' numbers |
-# | 1 | History: the legacy backward hook | for those who maintain old code |
-# | 0 | When something else is the better tool | one question: which one would you have used? |
-# | 15 | the exercises at the end of each part | at home |
-# | 36 | Exercises: twelve puzzles | the first six in the room, in pairs; the others at home |
-# | 15 | Exercises: break this rule | two in the room, three at home |
-# | 0 | What old tutorials say · Summary · Go further | print the cheat sheet for everybody |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 6 | Index | everybody looks for the answer to one question of their own | nothing |
-# | 6 to 16 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | one entry for each pair, told to the room in one sentence with its trap | all other entries; exercises 1 and 2 |
-# | 16 to 26 | When it does not fire, or fires twice | the prediction with discussion and a second vote; one case for each pair | the other cases |
-# | 26 to 28 | Several devices and processes · Hooks that are not run here | the numbers of the two processes | everything else |
-# | 28 to 32 | History: the legacy backward hook | one vote | the further cells |
-# | 32 to 35 | When something else is the better tool | one question: which one would you have used? | the four tools |
-# | 35 to 65 | Exercises: twelve puzzles | puzzles 1 to 6, in pairs, five minutes each with the explanation | puzzles 7 to 12 |
-# | 65 to 75 | Exercises: break this rule | rules 1 and 2 | rules 3 to 5 |
-# | 75 to 78 | What old tutorials say · Summary · Go further | the cheat sheet for everybody | the table |
+# | 6 to 15 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | one entry for each pair, told to the room in one sentence with its trap | all other entries; exercises 1 and 2 |
+# | 15 to 22 | When it does not fire, or fires twice | the prediction with discussion and a second vote; one case for each pair | the other cases |
+# | 22 to 24 | Several devices and processes · Hooks that are not run here | the numbers of the two processes | everything else |
+# | 24 to 27 | History: the legacy backward hook | one vote, for those who maintain old code | the further cells |
+# | 27 to 30 | When something else is the better tool | one question: which one would you have used? | the four tools |
+# | 30 to 66 | Exercises: six puzzles | in pairs, five minutes each with the explanation | puzzles 7 to 12 |
+# | 66 to 71 | Pause | nothing | nothing |
+# | 71 to 83 | Exercises: break this rule | rules 1 and 2 | rules 3 to 5 |
+# | 83 to 86 | What old tutorials say · Summary · Go further | the cheat sheet for everybody | the table |
 #
-# **Homework:** Exercises 1 and 2, puzzles 7 to 12 and rules 3 to 5, about 42 minutes.
+# **Homework:** Puzzles 7 to 12, about 36 minutes; exercises 1 and 2 and rules 3 to 5 for those who liked it.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -467,8 +454,8 @@ with layer.register_full_backward_hook(lambda module, grad_input, grad_output: (
     except RuntimeError as error:
         print(str(error).split(" and is being")[0])
 
-# %% [markdown]
-# ### Exercise 1 · Overrule the caller
+# %% [markdown] tags=["more"]
+# ### More: Exercise 1 · Overrule the caller
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -490,8 +477,8 @@ def fix_argument(module, name, value):
 # %% tags=["check"]
 check(fix_argument)
 
-# %% [markdown]
-# ### Exercise 2 · The handle
+# %% [markdown] tags=["more"]
+# ### More: Exercise 2 · The handle
 #
 # Registering takes a key, puts the hook into a table, and returns a handle. The handle must not keep the table alive: a
 # handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
@@ -1415,7 +1402,7 @@ print({name: value.item() for name, value in extractor(torch.ones(1)).items()})
 # Which tool? (A `TorchDispatchMode`, or a `TorchFunctionMode`; a hook sees modules only.)
 
 # %% [markdown]
-# ## Exercises: twelve puzzles
+# ## Exercises: six puzzles
 #
 # Each puzzle is solved by **one line** that returns what registering returns. Replace the `...`, run the cell, and run the
 # check below it. If something is wrong, the check draws side by side what was wanted and what came. The puzzles go from
@@ -1559,6 +1546,97 @@ def note_failures(layer, notes):
 # %% tags=["check"]
 check(note_failures)
 
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A hook needs a function of mine." (Puzzle 4) **Ask:** "What does a hook get, and what does it return?
+# Which function of PyTorch does just that?" **Answer:** a gradient in, a gradient out: `torch.zeros_like`.
+#
+# **Misconception:** "To block the gradient I return zeros, wherever." (Puzzles 4 and 5) **Ask:** "Who else lives from this
+# gradient?" **Then show:** the tables side by side: which of the three gradients differs?
+
+# %% [markdown]
+# ## Exercises: break this rule
+#
+# Here are two sentences of this course, and further down three more. Each of them is true of the program of its lesson,
+# and too wide in general. Write the counterexample. The check runs the lesson's program and yours, and tests whether the
+# rule holds in each.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say what is new: here you make a correct program fail. Ask which rule of the course they
+# trust least, and let them start with it.
+
+# %% [markdown]
+# ### Rule 1
+#
+# > Backward writes their gradients into `.grad`
+#
+# says lesson 01 of the leaves.
+
+# %% tags=["setup"]
+from course_utils.lessons.lesson_09 import (
+    leaf_without_gradient,
+    lost_in_the_copy,
+    out_of_order,
+    pass_on_twice,
+    stop_unheard,
+)
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. `backward` has arguments. One of them says for which tensors a gradient is wanted.
+# 2. `y.backward(inputs=[...])` computes what these tensors need, and nothing else.
+
+
+# %% tags=["answer"]
+def leaf_without_gradient(w, x):
+    """Compute y = w * x, go backward from it once so that `x.grad` is there and nothing was ever added to
+    `w.grad`, and return y.
+
+    `w` and `x` are leaves of one number that require a gradient, and `w` is in the graph of y.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(leaf_without_gradient)
+
+# %% [markdown]
+# ### Rule 2
+#
+# > Hooks on one tensor run in the order of their registration
+#
+# says lesson 01.
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. The rule holds among hooks of one kind. A leaf can have hooks of two kinds.
+# 2. A post-accumulate hook runs after all tensor hooks, whenever it was registered.
+
+
+# %% tags=["answer"]
+def out_of_order(w, first, second):
+    """Register the function `first` as a hook on the leaf `w`, then `second` as another one, so that `second`
+    runs before `first`; return the two handles, in the order in which you registered.
+
+    Both functions take whatever they are given, and return None.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(out_of_order)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A counterexample shows that the lesson is wrong." **Ask:** "What does the rule say about the program of
+# the lesson?" **Answer:** the truth. The rule lacks a condition: say it with the condition, in one sentence.
+#
+# **Misconception:** "`w.grad = None` afterwards is also a counterexample." (Rule 1) **Ask:** "Did backward add something to
+# `w.grad`?" **Answer:** yes, and it was thrown away; the check counts what was added.
+
+# %% [markdown] tags=["more"]
+# ## More: six harder puzzles
+#
+# Each of them is one line, too. Some ask for a hook that no lesson before this one has used.
+
 # %% [markdown]
 # ### Puzzle 7
 
@@ -1681,85 +1759,13 @@ def pretend_saved(value):
 check(pretend_saved)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "A hook needs a function of mine." (Puzzle 4) **Ask:** "What does a hook get, and what does it return?
-# Which function of PyTorch does just that?" **Answer:** a gradient in, a gradient out: `torch.zeros_like`.
-#
-# **Misconception:** "To block the gradient I return zeros, wherever." (Puzzles 4 and 5) **Ask:** "Who else lives from this
-# gradient?" **Then show:** the tables side by side: which of the three gradients differs?
-#
 # **For discussion:** in puzzle 12 forward is right and backward is wrong. Who would notice, and how? (A check with finite
 # differences, `torch.autograd.gradcheck`, compares backward with forward.)
 
-# %% [markdown]
-# ## Exercises: break this rule
+# %% [markdown] tags=["more"]
+# ## More: three more rules
 #
-# Here are five sentences of this course. Each of them is true of the program of its lesson, and too wide in general. Write
-# the counterexample. The check runs the lesson's program and yours, and tests whether the rule holds in each.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Say what is new: here you make a correct program fail. Ask which rule of the course they
-# trust least, and let them start with it.
-
-# %% [markdown]
-# ### Rule 1
-#
-# > Backward writes their gradients into `.grad`
-#
-# says lesson 01 of the leaves.
-
-# %% tags=["setup"]
-from course_utils.lessons.lesson_09 import (
-    leaf_without_gradient,
-    lost_in_the_copy,
-    out_of_order,
-    pass_on_twice,
-    stop_unheard,
-)
-
-# %% [markdown] tags=["sealed"]
-# 1 point
-# 1. `backward` has arguments. One of them says for which tensors a gradient is wanted.
-# 2. `y.backward(inputs=[...])` computes what these tensors need, and nothing else.
-
-
-# %% tags=["answer"]
-def leaf_without_gradient(w, x):
-    """Compute y = w * x, go backward from it once so that `x.grad` is there and nothing was ever added to
-    `w.grad`, and return y.
-
-    `w` and `x` are leaves of one number that require a gradient, and `w` is in the graph of y.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(leaf_without_gradient)
-
-# %% [markdown]
-# ### Rule 2
-#
-# > Hooks on one tensor run in the order of their registration
-#
-# says lesson 01.
-
-# %% [markdown] tags=["sealed"]
-# 1 point
-# 1. The rule holds among hooks of one kind. A leaf can have hooks of two kinds.
-# 2. A post-accumulate hook runs after all tensor hooks, whenever it was registered.
-
-
-# %% tags=["answer"]
-def out_of_order(w, first, second):
-    """Register the function `first` as a hook on the leaf `w`, then `second` as another one, so that `second`
-    runs before `first`; return the two handles, in the order in which you registered.
-
-    Both functions take whatever they are given, and return None.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(out_of_order)
+# The check is the same: the rule has to hold in the program of its lesson, and to fail in yours.
 
 # %% [markdown]
 # ### Rule 3
@@ -1836,12 +1842,6 @@ def stop_unheard(limit):
 check(stop_unheard)
 
 # %% [markdown] tags=["instructor"]
-# **Misconception:** "A counterexample shows that the lesson is wrong." **Ask:** "What does the rule say about the program of
-# the lesson?" **Answer:** the truth. The rule lacks a condition: say it with the condition, in one sentence.
-#
-# **Misconception:** "`w.grad = None` afterwards is also a counterexample." (Rule 1) **Ask:** "Did backward add something to
-# `w.grad`?" **Answer:** yes, and it was thrown away; the check counts what was added.
-#
 # **For discussion:** let each pair put the missing condition into one of the five sentences. (1: of the leaves that it is
 # asked for. 2: hooks of one kind. 3: those in a table of the module. 4: by the tensor, its node comes later. 5: an
 # `Exception`.)

@@ -22,41 +22,27 @@
 # - **Investigate** networks that you know nothing about, and **prove** each verdict by an experiment.
 # - **Read** seven methods that take one hook each, and **test** them where the truth is known.
 # - **Compare** methods by one rule, with controls and intervals.
-# - **Show** what a channel wants, and **probe** what can be read at a layer.
+# - **Probe** what can be read at a layer, and **take it away** to see whether it is used.
 # - **Say** which questions no map answers, and **choose** a library for your work.
 #
 # **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 9 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; nobody tells a suspicion |
-# | 4 | State your verdict, and prove it · What the maps had said | the maps only after everybody has tried the exercise |
-# | 10 | Seven methods, one hook | write Grad-CAM at the board, and change one symbol for each method |
-# | 8 | One table | let the room fix the rules first, and compare them with those of the lesson |
-# | 8 | What does a channel want? | ask for the control before you show it |
-# | 4 | Tokens | the ViT, if its weights are there; the words are enough |
-# | 7 | What none of them can tell you | one claim for each group, then in turn |
-# | 24 | the exercises at the end of each part | 1 and 2 in the room, who has a proof explains it to who has only a verdict; 3 at home if time is short |
-# | 1 | What old tutorials say · Summary · Go further | the question that each of them takes home |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 15 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; the prediction with discussion and a second vote | the experiment with a hook |
-# | 15 to 33 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise 1; one vote | nothing |
-# | 33 to 47 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; the prediction with discussion and a second vote | the three methods with many versions; exercise 2 |
-# | 47 to 54 | One table | the rules, from the room; one vote | the intervals of two pairs |
-# | 54 to 65 | What does a channel want? | one vote each | the real network's channel; exercise 3 |
-# | 65 to 68 | Tokens | the words | the second cell |
-# | 68 to 75 | What none of them can tell you | one claim for each group | the libraries |
-# | 75 to 80 | What old tutorials say · Summary · Go further | one question, the experiment and the control, from everybody | the table |
+# | 0 to 15 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; nobody tells a suspicion; the prediction with discussion and a second vote | the experiment with a hook |
+# | 15 to 32 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise 1; the maps only after everybody has tried; one vote | nothing |
+# | 32 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote; exercise 2 | the three methods with many versions |
+# | 53 to 58 | Pause | the first half can end here | nothing |
+# | 58 to 66 | One table | the rules, from the room, before those of the lesson; one vote | the intervals of two pairs |
+# | 66 to 79 | What can be read at a layer? | ask for the control before you show it; one vote; exercise 3 | nothing |
+# | 79 to 85 | What none of them can tell you | one claim for each group, then in turn | nothing |
+# | 85 to 89 | What my network saw · What old tutorials say · Summary · Go further | one question, the experiment and the control, from everybody | the table |
 #
-# **Homework:** Exercises 2 and 3, about 12 minutes.
+# **Homework:** *What does a channel want?* with its prediction, and *Tokens* for those who work with transformers, about
+# 10 minutes.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -124,7 +110,7 @@ evidence.show_tiles(
 # a round **stamp** in a corner, and water. A network may have learned any of these, or several.
 #
 # Here you can change a picture. Everything that you may suspect can be there, absent, moved or blurred; a sun can
-# be added as well. On the right you see Grad-CAM's map for "fish", with a ring at its hottest place.
+# be added as well. With *show the map* you see Grad-CAM's map for "fish" on the right, with a ring at its hottest place.
 #
 # **Try:** find a change after which network A says no. Does the same change work with the other three? Is the hottest
 # place always the one that matters? Write down what you suspect of each network.
@@ -152,7 +138,8 @@ class Suspects(Explorer):
         for name, states in CHOICES.items():
             now = "absent" if name == "sun" else "there"
             controls[name] = make_choice(widgets.Dropdown, name, states, now, width=200)
-        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], SUSPECTS[3:]])
+        controls["heat_map"] = widgets.Checkbox(description="show the map", indent=False, layout={"width": "140px"})
+        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], (*SUSPECTS[3:], "heat_map")])
 
 
 # %% tags=["explore"]
@@ -282,6 +269,14 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # which of them their own suspicion still lacks.
 
 # %% [markdown]
+# One of the four is the network of the case, which you met in lesson 00. These are the clues that you have found:
+
+# %%
+from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_case, find_among, keep_clue
+
+CasePage()
+
+# %% [markdown]
 # ### Exercise 1 · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
@@ -311,6 +306,23 @@ def prove(letter, pictures):
 
 # %% tags=["check"]
 check(prove)
+
+# %% [markdown]
+# ### The verdict on the case
+#
+# The next cell finds the network of the case among the four, by its answers to the pictures of lesson 00. Then it asks
+# your `prove` about this network. If the proof is accepted, the verdict goes on your case page.
+
+# %%
+letter = find_among({each: network(each) for each in LETTERS})
+causes, verdict = blind.hear(prove, letter)
+changed = draw_case(tuple(thing for thing in THINGS if thing not in causes)).image
+answer = f"without the cause: {ask_for_fish(network(letter), changed):.0%}"
+keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if causes else print(verdict)
+
+# %% [markdown]
+# The case began with a network that was sure, and right. Each tool gave one clue. The gradient and the sharp drawing led to
+# the fish, and the experiments led away from it. It took a control, and pictures that nobody had looked at, to be sure.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "Removing it changed nothing, so it is not a cause." **Ask:** "What if there are two, and each is
@@ -703,104 +715,12 @@ why("first_in_every_column")
 # **For discussion:** why is each picture drawn with both its questions? (If the picture is hard, both are.)
 
 # %% [markdown]
-# ## What does a channel want?
+# ## What can be read at a layer?
 #
-# Maps explain an answer. Other methods explain a *part*: one channel. Which channel of the last layer tells cars best?
-# We choose it on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it
-# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is not picked by chance. The fair
-# comparison is the best of 96 in networks with random weights, chosen and tested in the same way. We take three.
-
-# %% [markdown] tags=["sealed"]
-# in a network with random weights, we choose the best of 96 channels for cars. How good is it on the pictures that it
-# was chosen on? (1 is perfect, 0.5 is a coin.)
-#
-# - [ ] about 0.5: A channel picked blindly has that. This one was chosen for its score.
-#   > You throw 96 coins ten times each. How many heads does the best of them have?
-# - [x] about 0.8: Among 96 random filters there is always one that responds more to cars, on these pictures.
-# - [ ] about 1: That is what training brings.
-#   > Nobody taught these filters what a car is. What else in a picture could make the best of them respond?
-#
-# It is 0.79 to 0.84 in these three, and 0.74 to 0.90 in twenty that we tried. On new pictures much of that is
-# gone, or all of it, or nothing: from 0.29 to 0.88 in the twenty. So "I have found a channel that tells cars
-# with 0.84" says nothing about training, and a single random network says little about chance.
-#
-# The trained network's best channel has 1.00 on both. Put the score of a chosen channel beside the best of as
-# many by chance, on new pictures, and in more than one network.
-
-# %% tags=["predict"]
-predict("best_of_96")
-
-# %%
-album = methods.draw_album(135, seed=2000)
-to_choose, to_test = slice(0, 90), slice(90, None)
-favourites = {}
-candidates = {"trained ": net, "random 1": random_net, "random 2": methods.randomise(net, 1)}
-for name, model in (candidates | {"random 3": methods.randomise(net, 2)}).items():
-    responses, cars = methods.channel_means(model, "features.16", album.images), album.there[:, car]
-    best = methods.tells(responses[to_choose], cars[to_choose]).argmax().item()
-    chosen, tested = (methods.tells(responses[part], cars[part])[best] for part in (to_choose, to_test))
-    print(f"{name} best channel: {chosen:.2f} where it was chosen, {tested:.2f} on new pictures")
-    favourites[name.strip()] = best
-
-# %% tags=["why"]
-why("best_of_96")
-
-# %% [markdown]
-# What does this channel want to see? Start from grey noise, and let the *picture* learn: go up the gradient of the
-# channel's mean, again and again. A hook catches the channel. The picture is moved by some pixels before each step,
-# because otherwise fine noise would win (Olah et al., 2017).
-
-
-# %%
-def climb(model, layer, channel, dream, steps=24, rate=0.03):
-    """Change a picture (1, 3, H, W) so that it excites a channel: up the gradient of the channel's mean."""
-    rng, kept = torch.Generator().manual_seed(0), []
-    with model.get_submodule(layer).register_forward_hook(lambda module, args, output: kept.append(output)):
-        for _ in range(steps):
-            dream = dream.detach().requires_grad_()
-            model(dream.roll(torch.randint(-4, 5, (2,), generator=rng).tolist(), (2, 3)))
-            (up,) = torch.autograd.grad(kept.pop()[:, channel].mean(), dream)
-            dream = (dream + rate * up / (up.std() + 1e-9)).clamp(0, 1)
-    return dream.detach()
-
-
-# %%
-grey = methods.grey_noise(SIZE)
-channel = favourites["trained"]
-dream = climb(net, "features.16", channel, grey)
-responses = methods.channel_means(net, "features.16", album.images)[:, channel]
-most = responses.topk(3).indices
-again = methods.channel_means(net, "features.16", dream)[0, channel]
-print("a car in the three pictures that excite it most:", album.there[most, car].tolist())
-print("the dream excites it more than twice as much as the best of them:", bool(again > 2 * responses.max()))
-
-# %% [markdown]
-# The same with the real network. Nobody told us what its channels mean. We take the channel of an early stage that
-# prefers the photograph of a cat most to the other four.
-
-# %%
-front, place = methods.first_part_of_real(real), "blocks.2.1.bn2"
-by_photo = methods.channel_means(front, place, methods.photographs())
-for_cats = (by_photo[0] - by_photo[1:].amax(0)).argmax().item()
-real_dream = climb(front, place, for_cats, grey)
-print("the photographs excite it with", [round(each, 1) for each in by_photo[:, for_cats].tolist()])
-
-# %% [markdown]
-# Do you see wheels in the picture for the car channel, and fur in the other one? Would you see them if you did not know
-# what to expect? The first picture excites its channel more than twice as much as any of the 135 pictures of the album
-# does. So it shows what is *most*, and not what is *usual*: always put it beside real pictures, as here.
-
-# %% tags=["setup", "nbval-ignore-output"]
-# Not compared: each step enlarges the rounding of the machine, so that the patterns differ in their details.
-methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], photograph("chelsea"))
-
-# %% [markdown]
-# ### What can be read there?
-#
-# A **probe** is a small linear model that reads a property off a layer's activations. Nobody taught our network what
-# the background is: sky, water, grass, sand or a room. Can a probe read it at the last layer? It learns on 90 pictures
-# and is tested on 45. Guessing blindly is right in 20% of these, and always
-# naming the most frequent background among them is right in 29%.
+# Maps explain an answer. Other methods ask what a **layer** holds. A **probe** is a small linear model that reads a
+# property off a layer's activations. Nobody taught our network what the background is: sky, water, grass, sand or a
+# room. Can a probe read it at the last layer? It learns on 90 pictures and is tested on 45. Guessing blindly is right in
+# 20% of these, and always naming the most frequent background among them is right in 29%.
 #
 # A probe may also learn by heart. So it gets a **control task** (Hewitt & Liang, 2019): each pair of things, such as
 # cat and dog, gets a number from 0 to 4 by chance. And it gets a control network: the one with random weights.
@@ -832,9 +752,16 @@ methods.show_dreams(dream[0], [album.images[n] for n in most], real_dream[0], ph
 # %% tags=["predict"]
 predict("probe_of_a_random_network")
 
+# %% tags=["setup"]
+album = methods.draw_album(135, seed=2000)
+to_choose, to_test = slice(0, 90), slice(90, None)
+means = {  # of each channel, for each picture
+    name: methods.channel_means(model, "features.16", album.images)
+    for name, model in {"trained": net, "random ": random_net}.items()
+}
+
 # %%
-for name, model in {"trained": net, "random ": random_net}.items():
-    features = methods.channel_means(model, "features.16", album.images)
+for name, features in means.items():
     for task, answers in {"background": album.background, "control   ": album.drawn}.items():
         read = methods.fit_probe(features[to_choose], answers[to_choose])
         known, new = ((read(features[part]) == answers[part]).float().mean() for part in (to_choose, to_test))
@@ -876,69 +803,8 @@ check(logits_without)
 # **Misconception:** "The probe finds it, so the network knows it." **Ask:** "What did the network with random weights
 # know?" **Answer:** nothing, and more could be read there.
 #
-# **Misconception:** "The dream shows what the channel is for." **Ask:** "How large is its response beside that of the
-# best picture?" **Answer:** more than twice as large: it is a caricature.
-#
 # **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed
 # instead; the component kept instead of removed (3).
-
-# %% [markdown]
-# ## Tokens
-#
-# A vision transformer has no feature maps. It cuts the picture into patches, and each patch becomes a **token**: a row
-# of numbers in (N, tokens, channels). Grad-CAM only needs to know which token lies where, and `reshape` says it: move
-# the values to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it
-# takes the block of lesson 08 whose attention was set by hand, and words instead of patches. It says which.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask which token lies where, and what `reshape` needs to know for it. If the weights of the ViT
-# are not there, the words do as well: the question is the same.
-
-# %% tags=["nbval-ignore-output"]
-# Not compared: where the weights of the ViT are in the cache, the network is another one.
-tokens = methods.find_tokens()
-print(tokens.note)
-with explain(tokens.model, tokens.image, tokens.layer, reshape=tokens.reshape) as run:
-    heat = relu(run.grad_cam(tokens.target))[0]
-tokens.show(heat)
-
-# %% [markdown]
-# With words, the map is easy to check: the logit counts how often "the" was said, and both places where it stands are
-# hot, and no other. So `reshape` has put each token where it belongs.
-#
-# Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at
-# it, and then **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the
-# head's map explains the answer, the answer has to move.
-
-
-# %%
-def force(head, heads, length):
-    """A pre-hook: this head looks at the first token alone. The mask is added to its scores before the softmax."""
-    mask = torch.zeros(heads, length, length)
-    mask[head, :, 1:] = -torch.inf
-    return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
-
-
-# %% tags=["nbval-ignore-output"]
-# Not compared: where the weights of the ViT are in the cache, the network is another one.
-with torch.no_grad():
-    before, weights = tokens.model(tokens.image), tokens.attend()
-    for head in range(2):
-        with tokens.attention.register_forward_pre_hook(force(head, *weights.shape[:2]), with_kwargs=True):
-            moved = (tokens.model(tokens.image) - before).abs().max().item()
-        strongest = weights[head].max()
-        print(f"head {head}: its strongest look has {strongest:.2f}; forced elsewhere, logits move by {moved:.2f}")
-
-# %% [markdown]
-# In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it
-# are 0. An attention map shows where values *come from*. It does not show what they are, nor whether anything reads
-# them.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "The head looks at the noun, so it uses the noun." **Ask:** "What moves if it looks elsewhere?"
-# **Answer:** for one of the two heads, nothing at all. Its values are multiplied by 0 behind the attention.
-#
-# **Question for the room:** "Which of your own figures would survive such a test?"
 
 # %% [markdown]
 # ## What none of them can tell you
@@ -1010,8 +876,9 @@ for count in (3, pictures):
 #
 # And no map says *why* a place matters, or whether the answer is right. For that you change the world and ask again,
 # as you did with the four networks.
-#
-# ### What to use at work
+
+# %% [markdown] tags=["more"]
+# ### More: What to use at work
 #
 # ```python
 # from captum.attr import LayerGradCam  # captum: attribution methods, tested and kept up to date
@@ -1034,6 +901,171 @@ for count in (3, pictures):
 # %% [markdown] tags=["instructor"]
 # **For the end:** let each learner write down one question about a network of their own, the experiment that would
 # answer it, and the control. Three of them are read aloud. This is the last thing that they take home from the course.
+
+# %% [markdown] tags=["more"]
+# ## More: What does a channel want?
+#
+# Which channel of the last layer tells cars best?
+# We choose it on 90 pictures, by how often it responds more to a picture with a car than to one without, and test it
+# on 45 other pictures. Chance is 0.5. But the best of 96 channels, chosen for its score, is not picked by chance. The fair
+# comparison is the best of 96 in networks with random weights, chosen and tested in the same way. We take three.
+
+# %% [markdown] tags=["sealed"]
+# in a network with random weights, we choose the best of 96 channels for cars. How good is it on the pictures that it
+# was chosen on? (1 is perfect, 0.5 is a coin.)
+#
+# - [ ] about 0.5: A channel picked blindly has that. This one was chosen for its score.
+#   > You throw 96 coins ten times each. How many heads does the best of them have?
+# - [x] about 0.8: Among 96 random filters there is always one that responds more to cars, on these pictures.
+# - [ ] about 1: That is what training brings.
+#   > Nobody taught these filters what a car is. What else in a picture could make the best of them respond?
+#
+# It is 0.79 to 0.84 in these three, and 0.74 to 0.90 in twenty that we tried. On new pictures much of that is
+# gone, or all of it, or nothing: from 0.29 to 0.88 in the twenty. So "I have found a channel that tells cars
+# with 0.84" says nothing about training, and a single random network says little about chance.
+#
+# The trained network's best channel has 1.00 on both. Put the score of a chosen channel beside the best of as
+# many by chance, on new pictures, and in more than one network.
+
+# %% tags=["predict"]
+predict("best_of_96")
+
+# %%
+responses = {"trained ": means["trained"], "random 1": means["random "]}
+for seed_of_weights in (1, 2):
+    model = methods.randomise(net, seed_of_weights)
+    responses[f"random {seed_of_weights + 1}"] = methods.channel_means(model, "features.16", album.images)
+cars, favourites = album.there[:, car], {}
+for name, found in responses.items():
+    best = methods.tells(found[to_choose], cars[to_choose]).argmax().item()
+    chosen, tested = (methods.tells(found[part], cars[part])[best] for part in (to_choose, to_test))
+    print(f"{name} best channel: {chosen:.2f} where it was chosen, {tested:.2f} on new pictures")
+    favourites[name.strip()] = best
+
+# %% tags=["why"]
+why("best_of_96")
+
+# %% [markdown]
+# What does this channel want to see? Start from grey noise, and let the *picture* learn: go up the gradient of the
+# channel's mean, again and again. A hook catches the channel. The picture is moved by some pixels before each step,
+# because otherwise fine noise would win (Olah et al., 2017).
+
+
+# %%
+def climb(model, layer, channel, dream, steps=24, rate=0.03):
+    """Change a picture (1, 3, H, W) so that it excites a channel: up the gradient of the channel's mean."""
+    rng, kept = torch.Generator().manual_seed(0), []
+    with model.get_submodule(layer).register_forward_hook(lambda module, args, output: kept.append(output)):
+        for _ in range(steps):
+            dream = dream.detach().requires_grad_()
+            model(dream.roll(torch.randint(-4, 5, (2,), generator=rng).tolist(), (2, 3)))
+            (up,) = torch.autograd.grad(kept.pop()[:, channel].mean(), dream)
+            dream = (dream + rate * up / (up.std() + 1e-9)).clamp(0, 1)
+    return dream.detach()
+
+
+# %%
+grey = methods.grey_noise(SIZE)
+channel = favourites["trained"]
+dream = climb(net, "features.16", channel, grey)
+real_ones = means["trained"][:, channel]
+most = real_ones.topk(3).indices
+again = methods.channel_means(net, "features.16", dream)[0, channel]
+print("a car in the three pictures that excite it most:", album.there[most, car].tolist())
+print("the made picture excites it more than twice as much as the best of them:", bool(again > 2 * real_ones.max()))
+
+# %% tags=["setup", "nbval-ignore-output"]
+# Not compared: each step enlarges the rounding of the machine, so that the pattern differs in its details.
+evidence.show_tiles(
+    [draw_heat(each) for each in (dream[0], *album.images[most])],
+    ["made for the channel", "excites it most", "second", "third"],
+    title="The made picture excites the channel more than any of 135 drawn ones, and it looks like noise",
+    alt="A pattern without any thing in it, beside three pictures with a car.",
+)
+
+# %% [markdown]
+# The three drawn pictures each have a car. The made one has none: it looks like noise, and yet it excites the channel
+# more than twice as much as any of the 135 pictures of the album does. So it shows what the channel responds to *most*,
+# which is not what it *usually* sees. Always put such a picture beside real ones. (With large networks and more tricks
+# the patterns can be recognised: see *Feature Visualization* at the end.)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The made picture shows what the channel is for." **Ask:** "How large is its response beside that of
+# the best drawn picture?" **Answer:** more than twice as large: it is something that no camera ever sees.
+
+# %% [markdown] tags=["more"]
+# ## More: Tokens
+#
+# A vision transformer has no feature maps. It cuts the picture into patches, and each patch becomes a **token**: a row
+# of numbers in (N, tokens, channels). Grad-CAM only needs to know which token lies where, and `reshape` says it: move
+# the values to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it
+# takes the block of lesson 08 whose attention was set by hand, and words instead of patches. It says which.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which token lies where, and what `reshape` needs to know for it. If the weights of the ViT
+# are not there, the words do as well: the question is the same.
+
+# %% tags=["nbval-ignore-output"]
+# Not compared: where the weights of the ViT are in the cache, the network is another one.
+tokens = methods.find_tokens()
+print(tokens.note)
+with explain(tokens.model, tokens.image, tokens.layer, reshape=tokens.reshape) as run:
+    heat = relu(run.grad_cam(tokens.target))[0]
+tokens.show(heat)
+
+# %% [markdown]
+# With words, the map is easy to check: the logit counts how often "the" was said, and both places where it stands are
+# hot, and no other. So `reshape` has put each token where it belongs.
+#
+# Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at
+# it, and then **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the
+# head's map explains the answer, the answer has to move.
+
+
+# %%
+def force(head, heads, length):
+    """A pre-hook: this head looks at the first token alone. The mask is added to its scores before the softmax."""
+    mask = torch.zeros(heads, length, length)
+    mask[head, :, 1:] = -torch.inf
+    return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
+
+
+# %% tags=["nbval-ignore-output"]
+# Not compared: where the weights of the ViT are in the cache, the network is another one.
+with torch.no_grad():
+    before, weights = tokens.model(tokens.image), tokens.attend()
+    for head in range(2):
+        with tokens.attention.register_forward_pre_hook(force(head, *weights.shape[:2]), with_kwargs=True):
+            moved = (tokens.model(tokens.image) - before).abs().max().item()
+        strongest = weights[head].max()
+        print(f"head {head}: its strongest look has {strongest:.2f}; forced elsewhere, logits move by {moved:.2f}")
+
+# %% [markdown]
+# In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it
+# are 0. An attention map shows where values *come from*. It does not show what they are, nor whether anything reads
+# them.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The head looks at the noun, so it uses the noun." **Ask:** "What moves if it looks elsewhere?"
+# **Answer:** for one of the two heads, nothing at all. Its values are multiplied by 0 behind the attention.
+#
+# **Question for the room:** "Which of your own figures would survive such a test?"
+
+# %% [markdown]
+# ## What my network saw
+#
+# You have asked many networks about pictures of the course. Here is everything about a picture of **your own**: what the real
+# network says, its channels, its gradient, where it looks, one answer rather than another, and an experiment. Choose the
+# picture in an explorer of lesson 05, 06 or 07 (*Your own picture*); it stays for all lessons.
+
+# %%
+from course_utils.lessons.own_page import write_page
+
+write_page()
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Show one page, and read only the lines in grey, which say what one must not conclude. Photographs stay
+# on each learner's computer: nobody has to show theirs.
 
 # %% [markdown]
 # ## What old tutorials say
