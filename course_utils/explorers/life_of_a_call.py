@@ -270,7 +270,7 @@ class LifeOfACall(Explorer):
         beside = widgets.VBox([controls[name] for name in BESIDE], layout=wide)
         rows = [("place",) if self._own else ("relu", "place"), HOOK_KINDS, ("registered", "clear"), "problem"]
         rows += [("step", "back", "next", "skipped"), "choices", "picture"]
-        super().__init__(controls, [*rows, widgets.HBox([controls["parts"], beside], layout=top)], width=840)
+        super().__init__(controls, [*rows, widgets.HBox([controls["parts"], beside], layout=top)])
 
     def _call(self, relu: str) -> None:
         self._model, inputs = self._own or (SmallNet(RELUS[relu]), torch.ones(1, 3, requires_grad=True))

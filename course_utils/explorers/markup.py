@@ -51,11 +51,22 @@ def make_problem(message: str) -> str:
     return fill("problem", message=escape(message)) if message else ""
 
 
-def make_picture(picture: Picture) -> str:
+def make_verdict(words: str) -> str:
+    """Return what came of a prediction as HTML that stands out and is announced; nothing for empty words."""
+    return fill("verdict", words=code_spans(words), blue=BLUE) if words else ""
+
+
+def grow_with_page(width: float) -> str:
+    """Return the width of a picture as CSS: as it is on a page of up to 1280 pixels, 1.4 times that from 1920 on."""
+    return f"clamp({px(width)}px, {px(width)}px + (100vw - 1280px) * {0.4 * width / 640:.2f}, {px(1.4 * width)}px)"
+
+
+def make_picture(picture: Picture, width: int) -> str:
     """Return a picture as HTML with its alt text. (An Image widget has none; with a tooltip it fails in JupyterLab.)"""
     (kind, data), *_ = picture._repr_mimebundle_()[0].items()
     # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
-    return fill("image", alt=escape(picture.alt), kind=kind, data=data.replace("/", "%2F").replace("+", "%2B"))
+    data = data.replace("/", "%2F").replace("+", "%2B")
+    return fill("image", alt=escape(picture.alt), grow=grow_with_page(width), kind=kind, data=data)
 
 
 def make_table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str) -> str:
@@ -87,7 +98,8 @@ def draw_picture(width: float, height: float, title: str, sentence: str, body: s
     One that is wider than the page scrolls: it hardly shrinks, and its title stands where the page begins.
     """
     words = {"label": ". ".join(filter(None, [title, *parts])), "title": title, "sentence": sentence}
-    look = {"least": f"min-width:{px(0.93 * width)}px;" if width > PAGE else "", "colour": _COLOUR}
+    look = {"grow": grow_with_page(width), "colour": _COLOUR}
+    look["least"] = f"min-width:{px(0.93 * width)}px;" if width > PAGE else ""
     words = {name: escape(each) for name, each in words.items()}
     body = draw_text(6, 22, title, size=16, weight=600) + body
     return fill("svg", width=px(width), height=px(height), body=body, **words, **look)

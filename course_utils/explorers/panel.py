@@ -19,6 +19,8 @@ from course_utils.show import make_panel
 from course_utils.vision.pictures import Picture, png
 
 SHOWN = ("picture", "sentence", "problem")
+WIDEST = "1300px"
+STEPS = ("step", "back", "next")  # the controls of `make_steps`
 WRAPPED = {"flex_flow": "row wrap", "align_items": "center"}
 
 
@@ -54,10 +56,10 @@ class Explorer:
 
     look: Callable[..., View]
 
-    def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence, width: int = 900) -> None:
+    def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
-        self.widget = make_panel([self._lay_out(row) for row in rows], f"{width}px")
+        self.widget = make_panel([self._lay_out(row) for row in rows], WIDEST)
         for name, control in controls.items():
             self.watch(name, control)
         self._refresh("")
@@ -99,6 +101,16 @@ class Explorer:
         for each in (outdated, *getattr(outdated, "children", ())):
             each.close()
 
+    def put_steps(self, low: int, high: int, step: int) -> None:
+        """Put a slider for other steps in the place of that of `make_steps`."""
+        self.put("step", make_slider("Step", low, high, step))
+
+    def use_back(self) -> None:
+        self.controls["step"].value -= 1  # a slider keeps to its ends
+
+    def use_next(self) -> None:
+        self.controls["step"].value += 1
+
     def _refresh(self, name: str) -> None:
         self._fitting = True
         try:
@@ -121,8 +133,10 @@ class Explorer:
     def show(self, view: View) -> None:
         """Put a view on the panel: the only place where the picture changes."""
         self.view, self.sentence = view, view.sentence
-        drawn = isinstance(view.picture, str)
-        picture = make_drawing(view.picture) if drawn else make_picture(Picture(png(view.picture, jpeg=True), view.alt))
+        if isinstance(view.picture, str):
+            picture = make_drawing(view.picture)
+        else:
+            picture = make_picture(Picture(png(view.picture, jpeg=True), view.alt), view.picture.shape[2])
         words = {"picture": picture, "sentence": make_paragraph(view.sentence), "problem": "", **view.more}
         for name, html in words.items():
             self.controls[name].value = html
@@ -171,6 +185,15 @@ def make_slider(
         raise CourseError(f"{label} is a whole number from {low} to {high}, got {value!r}")
     look = {"style": {"description_width": f"{indent}px"}, "layout": {"width": f"{width}px"}}
     return widgets.IntSlider(description=label, min=low, max=high, value=value % (high + 1), **look)
+
+
+def make_steps(low: int, high: int, step: int) -> dict[str, widgets.Widget]:
+    """Return a slider of steps with a button on each side of the present one; `STEPS` names them."""
+    ways = {"back": ("Back", "One step back", ""), "next": ("Next", "One step on", "primary")}
+    steps = {"step": make_slider("Step", low, high, step)}
+    for name, (words, tooltip, style) in ways.items():
+        steps[name] = widgets.Button(description=words, tooltip=tooltip, button_style=style, layout={"width": "90px"})
+    return steps
 
 
 def make_choice(

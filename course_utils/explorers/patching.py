@@ -100,4 +100,4 @@ class Patching(Explorer):
             "column": make_slider("Column", 0, PLACES - 1, column, width=300),
             "size": make_slider("Size", 1, PLACES, size, width=300),
         }
-        super().__init__(controls, [("pair", "layer"), "network", ("row", "column", "size")], width=960)
+        super().__init__(controls, [("pair", "layer"), "network", ("row", "column", "size")])
