@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, begin, make_choice, make_slider
+from course_utils.explorers.pointing import follow_pointer
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene
@@ -221,12 +222,7 @@ class DrawingPad(widgets.HBox):
         canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
-        canvas.on_mouse_down(lambda *point: self._stroke.append(point))
-        canvas.on_mouse_move(self._go_on)
-        canvas.on_touch_start(lambda points: self._stroke.append(points[0]))
-        canvas.on_touch_move(lambda points: self._go_on(*points[0]))
-        for ended in (canvas.on_mouse_up, canvas.on_mouse_out, canvas.on_touch_end):
-            ended(self._end)
+        follow_pointer(canvas, lambda *point: self._stroke.append(point), self._go_on, self._end)
         wipe.on_click(lambda _: self._empty())
         self._empty()
 
@@ -235,7 +231,7 @@ class DrawingPad(widgets.HBox):
             self._canvas.stroke_line(*self._stroke[-1], x, y)
             self._stroke.append((x, y))
 
-    def _end(self, *_: float) -> None:
+    def _end(self) -> None:
         if self._stroke:
             self._strokes.append([(100 * x / self._size, 100 * y / self._size) for x, y in self._stroke])
             self._stroke.clear()

@@ -44,8 +44,9 @@ class Explorer:
     """A panel of controls, the picture of their values with a sentence, and both for pages without a running kernel.
 
     controls: by name, with the boxes and HTML that a subclass fills itself, or places itself.
-    rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
-        and the "problem" are made here, and come last where no row names them.
+    rows: what stands below each other: a name, several names side by side (a tuple), rows behind the button "More" (a
+        list), or a widget. The "picture", the "sentence" and the "problem" are made here, and come last where no row
+        names them.
     sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
     look: a pure function of the controls' values, by name; it returns what to show.
 
@@ -65,6 +66,8 @@ class Explorer:
         self._refresh("")
 
     def _lay_out(self, row: str | tuple | widgets.Widget) -> widgets.Widget:
+        if isinstance(row, list):
+            return make_fold([self._lay_out(part) for part in row])
         if isinstance(row, tuple):
             return widgets.HBox([self._lay_out(part) for part in row], layout=WRAPPED)
         return self.controls.get(row, row)
@@ -187,6 +190,14 @@ def make_slider(
     return widgets.IntSlider(description=label, min=low, max=high, value=value % (high + 1), **look)
 
 
+def make_fold(rows: Sequence[widgets.Widget]) -> widgets.VBox:
+    """Return a button "More" over widgets that it shows and hides. (Colab cannot show an Accordion.)"""
+    button = widgets.ToggleButton(description="More", tooltip="Show more controls", layout={"width": "90px"})
+    below = widgets.VBox(rows, layout={"display": "none"})
+    button.observe(lambda change: below.layout.set_trait("display", None if change["new"] else "none"), "value")
+    return widgets.VBox([button, below])
+
+
 def make_steps(low: int, high: int, step: int) -> dict[str, widgets.Widget]:
     """Return a slider of steps with a button on each side of the present one; `STEPS` names them."""
     ways = {"back": ("Back", "One step back", ""), "next": ("Next", "One step on", "primary")}
@@ -206,5 +217,6 @@ def make_choice(
     require(label, value, options.values() if isinstance(options, Mapping) else options)
     style, wide = {"description_width": f"{indent}px"}, {"width": f"{width}px" if width else "auto"}
     if kind is widgets.ToggleButtons:
-        style["button_width"], wide["width"] = wide["width"], "auto"
+        style["button_width"] = wide["width"]
+        wide = {"width": "auto", "display": "flex", "flex_flow": "row wrap"}  # on the line of its label
     return kind(description=label, options=options, value=value, style=style, layout=wide)
