@@ -142,7 +142,7 @@ class GradCam(PhotoExplorer):
 
     draw, draw_photo = staticmethod(draw_cams), staticmethod(draw_photo_cam)
     count, place, layers = len(CAM_PICTURES), ("layer", "Layer"), (LAYERS, real.LAYERS)
-    rows = ("number", "buoy", "own"), ("kind", "other"), ("layer", "opacity", "truth")
+    rows = ("own", "number", "buoy"), ("kind", "other"), ("layer", "opacity", "truth")
     only_course = ("number", "buoy", "truth")
 
     def __init__(

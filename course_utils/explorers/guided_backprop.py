@@ -151,7 +151,7 @@ class GuidedBackprop(PhotoExplorer):
 
     draw, draw_photo = staticmethod(draw_guided), staticmethod(draw_guided_photo)
     count, place, layers = len(GUIDED_PICTURES), ("start", "Start at"), STARTS
-    rows = ("number", "own"), "start", ("kind", "other"), "rule", "normalisation"
+    rows = ("own", "number"), "start", ("kind", "other"), "rule", "normalisation"
 
     def __init__(
         self, picture: Chosen = 1, kind: str = "cat", *, start: str = "", rule: str = "guided", normalisation: str = ""

@@ -101,11 +101,12 @@ class OwnPicture(widgets.HBox):
     problem = traitlets.Unicode()
 
     def __init__(self, picture: object = None, *, drawing: bool = False) -> None:
-        layout, tooltip = {"width": "180px"}, "Draw with the mouse or a finger"
+        tooltip = "Draw with the mouse or a finger"
         names = {COURSE: "", **{title: name for name, (title, *_) in real.PHOTOGRAPHS.items()}, OWN: OWN}
-        self.choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=330, indent=80)
-        upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False, layout=layout)
-        draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "110px"})
+        self.choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=270, indent=80)
+        upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False)
+        upload.layout.width = "170px"
+        draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "90px"})
         super().__init__([self.choice, upload, draw] if drawing else [self.choice, upload], layout=WRAPPED)
         self.pad, self._own = widgets.HBox(), None
         self.choice.observe(lambda change: self._try(self._choose, change["new"]), "value")
@@ -162,9 +163,10 @@ class PhotoExplorer(Explorer):
     """
 
     only_course: Sequence[str] = ("number",)
+    lines = 5
 
     def __init__(self, picture: Chosen, kind: str, layer: str, **controls: widgets.Widget) -> None:
-        own = OwnPicture(picture)
+        own, self._kind = OwnPicture(picture), kind
         number = make_slider("Picture", 1, self.count, 1 if own.value else picture)
         controls |= {"number": number, "own": own, self.place[0]: self._choose_layer(own.value, layer)}
         super().__init__(controls | make_class_controls(own.value, kind), self.rows)
@@ -176,14 +178,16 @@ class PhotoExplorer(Explorer):
     def fit(self, name: str) -> None:
         photo, place = self.controls["own"].value, self.place[0]
         if name == "own":
-            for each, control in make_class_controls(photo).items():
+            for each, control in make_class_controls(photo, self._kind).items():
                 self.put(each, control)
             layer = self.controls[place].value
             self.put(place, self._choose_layer(photo, layer if layer in self.layers[photo is not None] else ""))
         elif name == "kind":
             self.controls["other"].value = ""
+        if photo is None:
+            self._kind = self.controls["kind"].value  # to find it again after a photograph
         for each in self.only_course:
-            self.controls[each].layout.display = None if photo is None else "none"
+            self.controls[each].layout.visibility = "visible" if photo is None else "hidden"  # and keeps its room
 
     def look(self, number: int, own: Subject | None, kind: str, other: str, **values: object) -> View:
         """Draw what is chosen: a photograph comes before the number, and a class of one's own before the listed one."""
@@ -212,7 +216,7 @@ class DrawingPad(widgets.HBox):
     points as `pictures.draw_strokes` takes them.
     """
 
-    def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
+    def __init__(self, on_change: Callable[[list], None], size: int = 180) -> None:
         from ipycanvas import Canvas  # a notebook that only uploads need not wait for it
 
         self._on_change, self._size = on_change, size

@@ -56,10 +56,12 @@ class Explorer:
     """
 
     look: Callable[..., View]
+    lines = 2  # of the sentence, for which there always is room, so that what stands below it keeps its place
 
     def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
+        self.controls["sentence"].layout.min_height = f"{21 * self.lines}px"
         self.widget = make_panel([self._lay_out(row) for row in rows], WIDEST)
         for name, control in controls.items():
             self.watch(name, control)

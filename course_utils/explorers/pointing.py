@@ -41,7 +41,7 @@ class PointedPicture(widgets.Box):
 
     value = traitlets.Any(None)
 
-    def __init__(self, picture: widgets.HTML, on_key: Callable[[str], None]) -> None:
+    def __init__(self, picture: widgets.HTML, on_key: Callable[[str], None] | None = None) -> None:
         from ipycanvas import Canvas  # its import takes a while
 
         style = widgets.HTML(markup.fill("pointed"), layout={"display": "none"})
@@ -50,7 +50,8 @@ class PointedPicture(widgets.Box):
         self.canvas = canvas = Canvas(width=FINE, height=FINE).add_class("course-pointer")
         self._start: tuple[float, float] | None = None  # where the button went down that is still down
         follow_pointer(canvas, self._begin, self._go_on, self._end)
-        canvas.on_key_down(lambda key, *_: on_key(key))
+        if on_key:
+            canvas.on_key_down(lambda key, *_: on_key(key))
         canvas.on_client_ready(lambda: self.set_trait("children", [style, picture, canvas]))
 
     def _begin(self, x: float, y: float) -> None:

@@ -114,13 +114,14 @@ def _as_floats(images: Tensor) -> Tensor:
     return _in_range(images, "scale_to_unit(image, dims=3) stretches a picture")
 
 
-def light_up(images: Tensor, maps: Tensor) -> Tensor:
+def light_up(images: Tensor, maps: Tensor, most: float = 0) -> Tensor:
     """Show pictures as lit by maps: (..., 3, H, W) and (..., h, w) to (..., 3, H, W), all float in [0, 1].
 
-    Where a map has its greatest number the picture keeps its light; where it is 0 or less, only 0.3 of it.
+    Where a map has its greatest number, or `most` where that is given, the picture keeps its light; where it is 0 or
+    less, only 0.3 of it.
     """
     positive = F.pad(maps.clamp(min=0), (1, 0))  # 0 stays 0, whatever the least is
-    positive = scale_to_unit(_finite(positive))[..., 1:]
+    positive = (positive / most if most else scale_to_unit(_finite(positive)))[..., 1:]
     return images * (0.3 + 0.7 * resize_maps(positive, images.shape[-2:]).unsqueeze(-3))
 
 
@@ -134,11 +135,13 @@ def find_strongest(maps: Tensor, count: int = STRONGEST) -> tuple[int, ...]:
     return tuple(maps.clamp(min=0).mean((1, 2)).argsort(descending=True, stable=True)[:count].tolist())
 
 
-def colour_channel(one: Tensor) -> Tensor:
-    """(h, w) to (3, h, w): zero is dark where nothing is negative, and white where something is."""
-    if one.min() < 0:
-        return colourise(centre(one), "RdBu_r")
-    return colourise(one / one.max().clamp(min=1e-12), "inferno")
+def colour_channel(one: Tensor, scale: Tensor) -> Tensor:
+    """(h, w) to (3, h, w): zero is dark where nothing is negative, and white where something is.
+
+    scale: numbers whose greatest, or farthest from zero, has the full colour: those of the map, or of all its layer's.
+    """
+    part = one / scale.abs().max().clamp(min=1e-12)
+    return colourise(0.5 + part / 2, "RdBu_r") if scale.min() < 0 else colourise(part, "inferno")
 
 
 def undo_colours(network: Any, x: Tensor) -> Tensor:
