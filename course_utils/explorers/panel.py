@@ -100,9 +100,7 @@ class Explorer:
         """
         outdated, self.controls[name] = self.controls[name], control
         self.watch(name, control)
-        for box in (self.widget, *self.widget.children):
-            if outdated in getattr(box, "children", ()):
-                box.children = [control if child is outdated else child for child in box.children]
+        _replace(self.widget, outdated, control)
         for each in (outdated, *getattr(outdated, "children", ())):
             each.close()
 
@@ -160,6 +158,13 @@ class Explorer:
         else:
             data, metadata = still._repr_mimebundle_()
         return {**data, **self.widget._repr_mimebundle_(), "text/plain": self.sentence}, metadata
+
+
+def _replace(box: widgets.Widget, outdated: widgets.Widget, control: widgets.Widget) -> None:
+    if outdated in (children := getattr(box, "children", ())):
+        box.children = [control if child is outdated else child for child in children]
+    for child in children:
+        _replace(child, outdated, control)
 
 
 def begin(words: str) -> str:
