@@ -6,9 +6,10 @@ import base64
 import hashlib
 import html
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from course_utils.root import ASSETS
 
@@ -27,6 +28,25 @@ def make_panel(rows: Sequence[Widget], width: str = "none") -> Widget:
 
     keys = HTML((ASSETS / "keep_keys.html").read_text(), layout={"display": "none"})
     return VBox([*rows, keys], layout={"max_width": width}).add_class("course-panel")
+
+
+def running_shell() -> Any:
+    """IPython's shell in a kernel; None elsewhere."""
+    if "ipykernel" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell if hasattr(shell, "kernel") else None
+
+
+def running_cell() -> str:
+    """The id of the cell that runs, where somebody runs it in JupyterLab or Notebook 7; "" elsewhere."""
+    shell = running_shell()
+    asked = (shell and shell.get_parent()) or {}
+    cell = str(asked.get("metadata", {}).get("cellId", ""))
+    is_id = ":" not in cell  # VS Code tells an address in its place
+    return cell if is_id and asked.get("content", {}).get("allow_stdin") else ""
 
 
 class Told:

@@ -63,10 +63,7 @@ def grow_with_page(width: float) -> str:
 
 def make_picture(picture: Picture, width: int) -> str:
     """Return a picture as HTML with its alt text. (An Image widget has none; with a tooltip it fails in JupyterLab.)"""
-    (kind, data), *_ = picture._repr_mimebundle_()[0].items()
-    # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
-    data = data.replace("/", "%2F").replace("+", "%2B")
-    return fill("image", alt=escape(picture.alt), grow=grow_with_page(width), kind=kind, data=data)
+    return picture.html(grow_with_page(width))
 
 
 def make_table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str) -> str:

@@ -7,6 +7,7 @@ to `light_up` take any number of leading dimensions before these, and return flo
 from __future__ import annotations
 
 import base64
+import html
 import io
 import math
 import os
@@ -26,6 +27,7 @@ from torch import Tensor
 from course_utils.root import CourseError
 from course_utils.scenes.shapes import polygon
 from course_utils.scenes.things import read_artwork
+from course_utils.show import running_cell
 from course_utils.vision.saliency import scale_to_unit, upsample
 from course_utils.vision.scores import grow, point
 
@@ -282,8 +284,23 @@ class Picture:
     def __repr__(self) -> str:
         return self.text or self.alt
 
+    @property
+    def kind(self) -> str:
+        """What the data are: "image/png" or "image/jpeg"."""
+        return "image/jpeg" if self.data.startswith(b"\xff\xd8") else "image/png"
+
+    def html(self, width: str = "auto") -> str:
+        """Return the picture as HTML with its alt text, at most as wide as the page; width: as CSS has it."""
+        # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
+        data = base64.b64encode(self.data).decode("ascii").replace("/", "%2F").replace("+", "%2B")
+        look = "course-figure jp-needs-light-background" if self.light else "course-figure"
+        source = f'src="data:{self.kind};base64,{data}" class="{look}"'
+        return f'<img alt="{html.escape(self.alt)}" {source} style="width:{width};max-width:100%;height:auto">'
+
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        kind = "image/jpeg" if self.data.startswith(b"\xff\xd8") else "image/png"
+        if running_cell():  # JupyterLab reads no words beside an image, and takes HTML with them
+            return {"text/html": self.html(), "text/plain": repr(self)}, {}
+        kind = self.kind
         data = {kind: base64.b64encode(self.data).decode("ascii"), "text/plain": repr(self)}
         return data, {kind: {"alt": self.alt}} | ({"needs_background": "light"} if self.light else {})
 
