@@ -4,10 +4,9 @@ import dataclasses
 from collections import Counter
 from unittest.mock import Mock
 
-import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls, shown, upload
+from panels import control, shown, upload
 from torch import nn
 
 from course_utils.explorers import FeatureMaps, feature_maps
@@ -193,8 +192,7 @@ def test_every_network_opens(network):
     layers = find_maps(network, explorer.values["own"] or find_numbered(0)).layers
     layer, maps = [*layers.items()][1 if network == REAL else -1]
     assert f"of layer {layer} ({len(maps)} channels" in explorer.sentence
-    buttons = [each for each in controls(explorer, widgets.Button) if (each.tooltip or "").startswith("Show channel")]
-    assert [int(each.description) for each in buttons if each.layout.display != "none"] == [*find_strongest(maps)]
+    assert explorer.view.facts == find_strongest(maps)
     assert control(explorer, "Channel").max == len(maps) - 1
 
 
@@ -223,14 +221,10 @@ def test_photographs_and_the_real_network_find_each_other_and_the_courses_networ
     assert FeatureMaps("picture_net", picture="coffee").values["network"] == REAL
 
 
-def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to_others():
-    explorer, maps = FeatureMaps(picture=30), find_maps("picture_net", find_numbered(30)).layers["features.16"]
+def test_it_opens_at_the_strongest_channel_of_the_last_layer():
+    explorer = FeatureMaps(picture=30)
     assert "It is number 1 of the 8 strongest here." in explorer.sentence
     assert control(explorer, "Layer").value == "features.16"
-    strongest = find_strongest(maps)[4]
-    control(explorer, str(strongest)).click()
-    assert control(explorer, "Channel").value == strongest
-    assert "It is number 5 of the 8 strongest here." in explorer.sentence
 
 
 def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):

@@ -7,7 +7,6 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import ipywidgets as widgets
 import torch
@@ -39,7 +38,6 @@ NETWORKS = {
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
 FOR_PHOTOS = (real.REAL, EDGES)  # the networks that are shown photographs; the others know drawn pictures
 FIRST_LAYERS = {real.REAL: real.LAYERS[1]}  # where one can see something; of the others, the last
-_BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -216,14 +214,13 @@ class FeatureMaps(Explorer):
             **{name: widgets.HTML() for name in ("layer", "channel")},  # `fit` puts sliders there
             "picture": shown,
             "spot": PointedPicture(shown),
-            **{name: widgets.Button(layout={"width": f"{THUMB}px"}) for name in _BUTTONS},
             "own_scale": widgets.Checkbox(description="Each map on its own scale", indent=False),
         }
         self._network, self._course = "", "picture_net"
         self._first = (layer, channel)  # what to open at, once
         words = make_label("The small maps are those of the channels that respond most to this picture: click one.")
-        rows = ["network", ("own", "number"), own.pad, ("layer", "channel"), words, "spot", "sentence"]
-        super().__init__(controls, [*rows, [make_label("The same channels as buttons:"), _BUTTONS, "own_scale"]])
+        rows = ["network", ("own", "number"), own.pad, ("layer", "channel"), (words, "own_scale"), "spot", "sentence"]
+        super().__init__(controls, rows)
 
     def look(self, network: str, layer: str, channel: int, own_scale: bool, **_: object) -> View:
         return draw_channel(find_maps(network, self._find_picture()), layer, channel, own_scale)
@@ -248,9 +245,7 @@ class FeatureMaps(Explorer):
         if network.value not in FOR_PHOTOS:
             self._course = network.value  # the one that the course's pictures go back to
         self.controls["number"].layout.visibility = "visible" if own.value is None else "hidden"
-        if name in _BUTTONS:
-            self.controls["channel"].value = int(self.controls[name].description)
-        elif network.value != self._network or name == "layer":
+        if network.value != self._network or name == "layer":
             self._choose_channel(network)
 
     def _keep_apart(self, used: str) -> None:
@@ -277,10 +272,3 @@ class FeatureMaps(Explorer):
         if channel is None:
             channel = pictures.find_strongest(maps)[0]
         self.put("channel", make_slider("Channel", 0, len(maps) - 1, channel, width=350))
-
-    def show(self, view: View) -> None:
-        super().show(view)
-        for name, channel in zip_longest(_BUTTONS, view.facts):
-            button = self.controls[name]
-            button.layout.display = "none" if channel is None else None
-            button.description, button.tooltip = str(channel), f"Show channel {channel}"

@@ -271,7 +271,7 @@ def draw(backward: Backward) -> str:
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
-    legend, end = _draw_legend(min(width, markup.PAGE), TOP + height + 26)
+    legend, end = _draw_legend(MIN_WIDTH, TOP + height + 26)
     body = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>{legend}'
     return markup.draw_picture(width, end, _make_title(backward), tell(backward), body, map(backward.describe, cards))
 

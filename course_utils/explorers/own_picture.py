@@ -167,7 +167,7 @@ class PhotoExplorer(Explorer):
 
     def __init__(self, picture: Chosen, kind: str, layer: str, **controls: widgets.Widget) -> None:
         own, self._kind = OwnPicture(picture), kind
-        number = make_slider("Picture", 1, self.count, 1 if own.value else picture)
+        number = make_slider("Picture", 1, self.count, 1 if own.value else picture, width=250)
         controls |= {"number": number, "own": own, self.place[0]: self._choose_layer(own.value, layer)}
         super().__init__(controls | make_class_controls(own.value, kind), self.rows)
 
