@@ -400,6 +400,8 @@ class GradientFlow(Explorer):
     step: the step of backward to open at: 0 before backward, -1 after its last step.
     """
 
+    lines = 3
+
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:
         own = "=" in graph
         drop, style, button = widgets.Dropdown, {"description_width": "60px"}, {"layout": {"width": "100px"}}
