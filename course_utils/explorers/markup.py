@@ -81,7 +81,9 @@ def make_drawing(svg: str) -> str:
 
     Smaller, its words could not be read. It can be reached by Tab, so that arrow keys scroll it.
     """
-    return fill("drawing", least=round(0.72 * float(re.search(r' width="([\d.]+)"', svg).group(1))), svg=svg)
+    width = float(re.search(r' width="([\d.]+)"', svg).group(1))
+    svg = svg.replace(' style="', f' style="width:{grow_with_page(width)};', 1)
+    return fill("drawing", least=round(0.72 * width), svg=svg)
 
 
 def put_on_paper(svg: str) -> str:
@@ -95,8 +97,7 @@ def draw_picture(width: float, height: float, title: str, sentence: str, body: s
     One that is wider than the page scrolls: it hardly shrinks, and its title stands where the page begins.
     """
     words = {"label": ". ".join(filter(None, [title, *parts])), "title": title, "sentence": sentence}
-    look = {"grow": grow_with_page(width), "colour": _COLOUR}
-    look["least"] = f"min-width:{px(0.93 * width)}px;" if width > PAGE else ""
+    look = {"least": f"min-width:{px(0.93 * width)}px;" if width > PAGE else "", "colour": _COLOUR}
     words = {name: escape(each) for name, each in words.items()}
     body = draw_text(6, 22, title, size=16, weight=600) + body
     return fill("svg", width=px(width), height=px(height), body=body, **words, **look)
