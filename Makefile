@@ -21,7 +21,7 @@ TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all notebooks grade class instructor slides handout site cheatsheet release submit mutants train bench
+.PHONY: help setup lab check doctor test test-all notebooks grade gradescope class instructor slides handout site cheatsheet release submit mutants train bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -33,7 +33,7 @@ check: $(DONE)
 # Only a NAME that is given here: under WSL, the shell's NAME is the computer's.
 submit: $(DONE)
 	@$(IN) course_utils submit $(if $(findstring command,$(origin NAME)),$(call option,NAME,--name)) $(ARGS)
-instructor slides: $(DONE)
+instructor slides gradescope: $(DONE)
 	@$(IN) course_utils $@ $(lesson) $(ARGS)
 doctor notebooks site cheatsheet release train: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)

@@ -3,4 +3,4 @@
 Importing this package imports nothing else: each module imports what it needs.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -15,7 +15,7 @@ from typing import Any
 from course_utils.root import ASSETS, ROOT, STUDENT_COMMANDS, CourseError, has_answers, nearest, require, skip_grammar
 
 OLDEST_PYTHON = (3, 10)
-TYPES = {"int": int, "path": Path}
+TYPES = {"int": int, "float": float, "path": Path}
 
 
 @functools.cache

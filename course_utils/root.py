@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import unicodedata
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,6 +34,11 @@ def skip_grammar() -> None:
 def nearest(name: object, known: Iterable[str], most: int = 3) -> list[str]:
     """Return up to `most` of the `known` names that look like `name`, the likeliest first; [] where none does."""
     return difflib.get_close_matches(str(name), list(known), n=most, cutoff=0.5)
+
+
+def name_key(name: str) -> str:
+    """What two people's names have in common that look the same: without accents, capitals and the width of letters."""
+    return re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", name)).casefold()
 
 
 def require(what: str, name: object, known: Iterable[str], lister: str = "") -> str:
@@ -59,13 +65,16 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def zip_of(files: Mapping[str, bytes]) -> bytes:
-    """A zip of `files`, by their path in it. The same files give the same bytes, whatever the machine and day."""
+    """A zip of `files`, by their path in it. The same files give the same bytes, whatever the machine and day.
+
+    A script, which begins with `#!`, may be run.
+    """
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name)  # of 1980
             entry.create_system = 3  # Unix, so that the rights count
-            entry.external_attr = 0o644 << 16
+            entry.external_attr = (0o755 if files[name].startswith(b"#!") else 0o644) << 16
             archive.writestr(entry, files[name], zipfile.ZIP_DEFLATED, 9)
     return packed.getvalue()
 

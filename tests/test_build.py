@@ -31,7 +31,7 @@ display([seed])
 print("b", os.listdir(), os.environ["COURSE_PROGRESS"], os.environ.get("MPLBACKEND") == "svg")
 "the result"
 """
-HEAD = "# %% [markdown]\n# # Lesson {}\n#\n# **Time:** about 5 minutes.\n#\n# | {} | [x](x.ipynb) | to look | 5 |\n\n"
+HEAD = "# %% [markdown]\n# # Lesson {}\n#\n# **Minutes:** counted\n#\n# | {} | [x](x.ipynb) | to look |\n\n"
 ERROR = nbformat.v4.new_output("error", ename="ValueError", evalue="no", traceback=[])
 
 
@@ -170,7 +170,7 @@ def test_the_command_builds_what_is_out_of_date_and_keeps_what_cannot_be_built(w
     assert "00_start: up to date\n01_two: built" in run()[1]
     status, said = run(check=True)
     assert (status, said.count("up to date")) == (0, 3)
-    assert "| 01 | [Lesson 1](notebooks/01_two.ipynb) | to look | 0 | 5 |" in front.read_text()
+    assert "| 01 | [Lesson 1](notebooks/01_two.ipynb) | to look | 0 | 0 |" in front.read_text()
     before = (tmp_path / "01_two.ipynb").read_text()
     write_source(HEAD.format(1, "01") + "# %%\n1 / 0\n", "01_two")
     status, said = run()

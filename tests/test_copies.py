@@ -17,6 +17,8 @@ from course_utils.authoring.release import student_readme
 from course_utils.exercises import saved_progress
 from course_utils.root import ASSETS, ROOT, repository
 
+PLACEHOLDER = "/".join(("https://github.com", "OWNER", "REPOSITORY"))  # until the course has an address
+
 
 @pytest.mark.slow
 def test_the_branch_holds_copies_whose_first_cell_installs_the_course(tmp_path):
@@ -29,14 +31,24 @@ def test_the_branch_holds_copies_whose_first_cell_installs_the_course(tmp_path):
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    (course / ".venv" / ".done-cpu").write_text(str(course))
+    done = course / ".venv" / ".done-cpu"
+    done.write_text(str(course))
     who = {f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 
-    def run(*command: str) -> str:
-        environment = os.environ | who
-        return subprocess.run(command, cwd=course, env=environment, check=True, capture_output=True, text=True).stdout
+    def run(*command: str, check: bool = True) -> str:
+        options = {"cwd": course, "env": os.environ | who, "check": check, "text": True}
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options).stdout
 
     run("git", "init", "--quiet")
+    if repository() == PLACEHOLDER:
+        said = run("make", "copies", check=False)
+        assert "Write the address as `Repository` in pyproject.toml" in said
+        assert not (course / "build" / "copies").exists()
+        assert run("git", "branch", "--list", "copies") == ""
+    address = "https://github.com/us/hooks"
+    project = course / "pyproject.toml"
+    project.write_text(project.read_text().replace(f'"{repository()}"', f'"{address}"'))
+    done.touch()  # or make would install the course anew, over this Python's own
     said = run("make", "copies")
     assert run("git", "log", "--format=%s", "copies") == "The learner's copies\n"
     names = run("git", "ls-tree", "--name-only", "-r", "copies").split()
@@ -45,9 +57,8 @@ def test_the_branch_holds_copies_whose_first_cell_installs_the_course(tmp_path):
         cells = json.loads(run("git", "show", f"copies:{name}"))["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
         assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
-        assert f'--constraint "{{stays}}" {repository()}/archive/HEAD.zip\n' in "".join(code[0]["source"])
-    colab = repository().replace("https://github.com/", "https://colab.research.google.com/github/")
-    assert f"{colab}/blob/copies/00_start_here.ipynb\n" in said
+        assert f'--constraint "{{stays}}" {address}/archive/HEAD.zip\n' in "".join(code[0]["source"])
+    assert "https://colab.research.google.com/github/us/hooks/blob/copies/00_start_here.ipynb\n" in said
 
 
 def test_the_first_cell_of_a_copy_asks_pip_for_the_course_and_for_no_other_pytorch(monkeypatch):

@@ -3,7 +3,6 @@
 import html
 import re
 import sys
-from collections import Counter
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,15 +12,14 @@ import pytest
 from bs4 import BeautifulSoup
 from PIL import Image
 
-from course_utils.authoring import editions, page, site, slides
+from course_utils.authoring import editions, pace, page, site, slides
 from course_utils.authoring.build import WIDGET
-from course_utils.authoring.source import answer_cells, defined_name, learner, number_of, read_source, sources, tags_of
+from course_utils.authoring.source import answer_cells, learner, number_of, read_source, read_whole, sources, tags_of
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import exercises_of, find, predictions_of
 from course_utils.root import CourseError
 
 LESSONS = sources()
-MINUTES_A_POINT = 3  # of an exercise: see tests/pace.py
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 read_page = cache(partial(BeautifulSoup, features="html.parser"))
 LACKING = "formulas and slides need latex2mathml and pyreveal: pip install -e '.[instructor]'"
@@ -36,60 +34,42 @@ def notes_of(lesson):
     return [cell.source for cell in read_source(lesson).cells if "instructor" in tags_of(cell)]
 
 
-def plan_of(lesson):
-    """The rows of the teacher's plan: minutes, and the sections that they are for."""
-    rows = re.findall(r"^\| *(\d+) *\| *(.+?) *\|", notes_of(lesson)[0], re.M)
-    return [(int(minutes), sections.split(" · ")) for minutes, sections in rows]
-
-
 def headings_of(*cells):
     return re.findall(r"^## (.+?) *$", "\n".join(cell.source for cell in cells if cell.cell_type == "markdown"), re.M)
 
 
-@each_lesson
-def test_the_plan_has_every_section_and_the_minutes_of_the_lesson(lesson):
-    first = learner(lesson).cells[0].source
-    assert sum(minutes for minutes, _ in plan_of(lesson)) == int(re.search(r"\babout (\d+) minutes\b", first)[1])
-    planned = [section for _, sections in plan_of(lesson) for section in sections]
-    planned = [each for each in planned if each != "the exercises at the end of each part"]
-    assert planned == headings_of(*learner(lesson).cells)[1:]
-    if said := re.search(r"(\d+) for\s+the exercises", first):
-        points = sum(exercise.points for exercise in exercises_of(number_of(lesson)))
-        assert abs(int(said[1]) - MINUTES_A_POINT * points) <= 2
+def parts_of(lesson):
+    return pace.parts(read_whole(lesson).cells, lesson.stem[:2])
 
 
 @each_lesson
 def test_the_teacher_has_notes_for_every_25_minutes_of_talk(lesson):
-    section, noted, work = "", set(), Counter()  # where there are notes, and the minutes for exercises
+    section, noted = "", set()  # where there are notes
     for cell in read_source(lesson).cells:
+        section = [section, *(title.removeprefix("More: ") for title in headings_of(cell))][-1]
         if "instructor" in tags_of(cell):
             noted.add(section)
-        elif "answer" in tags_of(cell):
-            work[section] += MINUTES_A_POINT * find(defined_name(cell.source)).points
-        else:
-            section = [section, *headings_of(cell)][-1]
-    if any("the exercises" in sections[0] for _, sections in plan_of(lesson)):  # they have a row of their own
-        work.clear()
-    waited = 0
-    for minutes, sections in plan_of(lesson):
-        if not sections[0].lower().startswith(("exercises", "the exercises")):
-            waited += minutes - sum(work[each] for each in sections)
-        assert waited <= 25, sections
-        if noted & set(sections):
-            waited = 0
+    waited = 0.0
+    for part in parts_of(lesson):
+        waited = 0.0 if part.section in noted else waited + part.reading
+        assert waited <= 25, part.section
 
 
 @each_lesson
-def test_the_cut_has_every_section_within_90_minutes_and_says_what_stays_for_home(lesson):
-    cut = notes_of(lesson)[1]
-    assert cut.startswith("**In 90 minutes**")
-    rows = re.findall(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", cut, re.M)
+def test_the_plan_of_90_minutes_is_the_core_and_pauses_and_says_what_stays_for_home(lesson):
+    plan = notes_of(lesson)[0]
+    assert plan.startswith("**Plan for 90 minutes**")
+    rows = re.findall(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", plan, re.M)
     starts, ends = ([int(row[column]) for row in rows] for column in (0, 1))
     assert starts == [0, *ends[:-1]]
     assert [0, *ends] == sorted({0, *ends})
-    assert ends[-1] <= 90
-    assert [each for row in rows for each in row[2].split(" · ")] == headings_of(*learner(lesson).cells)[1:]
-    assert "**Homework:**" in cut
+    core = pace.total(parts_of(lesson), pace.CORE)
+    most = {0: 20, 1: 70}.get(number_of(lesson), 90)  # lessons 00 and 01 share the first session
+    assert core <= ends[-1] <= most, f"the plan ends at {ends[-1]}; the core takes {core} minutes"
+    planned = [each for row in rows for each in row[2].split(" · ") if each != "Pause"]
+    wanted = [title for title in headings_of(*learner(lesson).cells)[1:] if not title.startswith("More: ")]
+    assert planned == wanted
+    assert "**Homework:**" in plan
 
 
 @each_lesson

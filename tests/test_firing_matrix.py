@@ -13,13 +13,11 @@ from torch.autograd import graph
 from torch.nn.modules import module as torch_module
 
 from course_utils.hooks.firing_matrix import (
-    HOOKS,
-    SITUATIONS,
-    START,
     list_changes,
     load_matrices,
     load_matrix,
     measure_matrix,
+    read_programs,
     render_matrix,
     render_proofs,
     run_cell,
@@ -28,6 +26,7 @@ from course_utils.hooks.firing_matrix import (
 )
 from course_utils.root import CourseError
 
+START, HOOKS, SITUATIONS = read_programs()
 INSTALLED = torch.__version__.partition("+")[0]
 STORED = {matrix.torch: matrix for matrix in load_matrices()}
 torch_optimizer = sys.modules[torch.optim.Optimizer.__module__]

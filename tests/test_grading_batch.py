@@ -133,7 +133,7 @@ def test_every_exercise_has_a_key(monkeypatch):
     with pytest.raises(subprocess.CalledProcessError):
         ask_for_key([wanted["largest"]])
     for exercise in EXERCISES:
-        key, evidence = found[exercise.name], exercise.observe(exercise.reference, seed_for(exercise, SEED))
+        key, evidence = found[exercise.name], exercise.observe(exercise.reference, seed_for(exercise, SEED), limit=300)
         assert not key.reason, exercise.name
         assert first_difference(key.evidence, json.loads(json.dumps(evidence)), exercise.name) is None
         assert [message for message, _ in key.mistakes] == [mistake.message for mistake in exercise.mistakes]
@@ -330,9 +330,17 @@ def test_what_was_graded_is_not_run_again_unless_the_file_or_the_course_changed(
         path.write_text("[{}]")
     assert (again().known, Crew.given) == (0, [2, 1, 2]), "what cannot be read any more is graded again"
     monkeypatch.setattr("course_utils.grading.resume.ROOT", tmp_path / "course")
-    for number, part in enumerate(("course_utils/vision/a.py", "course_utils/assets/b.svg", "notebooks/c.ipynb"), 4):
+    monkeypatch.setattr("course_utils.grading.resume.ANSWERS", tmp_path / "course" / "answers")
+    all_scores = "course_utils/vision/a.py", "course_utils/assets/b.svg"
+    this_lesson = f"notebooks/{START.name}.ipynb", "course_utils/lessons/lesson_00.py", "answers/largest.md"
+    for number, part in enumerate((*all_scores, *this_lesson), 4):
         put(tmp_path / "course", part, text="")
         assert (again().known, again().known, len(Crew.given)) == (0, 2, number), part
+    for part in ("notebooks/03_other.ipynb", "course_utils/lessons/lesson_03.py", "answers/hooked.md"):
+        put(tmp_path / "course", part, text="")
+        assert again().known == 2, f"{part} is of another lesson"
+    anew = GradingMemory(tmp_path / "report", "bo")
+    assert grade_folder(tmp_path / "class", memory=anew).known == 1
 
 
 def test_what_cannot_be_kept_costs_no_score(tmp_path, monkeypatch, no_processes):

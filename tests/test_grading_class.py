@@ -27,6 +27,7 @@ from course_utils.grading.sandbox.walls import FIRST_USER, USERS
 from course_utils.grading.submissions import find_submissions
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
+STOPPED = "did not come to an end in time"
 GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
 LIMITS = Limits(exercise=10, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 FULL = [Score("", LESSON.name, one.name, one.points, one.points, "passed", "", "", False) for one in LESSON.exercises]
@@ -91,7 +92,8 @@ def test_an_attack_gets_its_fair_score_where_the_whole_notebook_is_run(attack, g
     row = graded["rows"][f"{attack.name}{WHOLE}"][EXERCISE]
     assert row["points"] == (row["possible"] if attack.passes else 0), row
     if row["stage"] != "not attempted":
-        assert attack.words in row["sentence"] + row["reason"]
+        said = row["sentence"] + row["reason"]
+        assert attack.words in said or (STOPPED in said and not attack.passes), "a busy machine's clock may be first"
         assert "the whole notebook" in row["sentence"]
     assert row["look_by_hand"] == attack.by_hand, row
 

@@ -125,7 +125,8 @@ def test_torchs_own_steps_know_which_hooks_have_started(name):
 def test_every_part_of_the_installed_call_is_shown_once():
     cells = [cell.source for cell in read_source(sources()[4]).cells if cell.cell_type == "code"]
     calls = [node for cell in cells for node in ast.walk(ast.parse(cell)) if isinstance(node, ast.Call)]
-    shown = [each.value for call in calls if getattr(call.func, "id", "") == "print_source" for each in call.args]
+    showing = [call for call in calls if getattr(call.func, "id", "") in ("print_source", "fold_source")]
+    shown = [each.value for call in showing for each in call.args]
     assert sorted(shown) == sorted(part.name for part in read_parts())
 
 

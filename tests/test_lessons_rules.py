@@ -7,15 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from course_utils.authoring import source
-from course_utils.authoring.source import called_with, learner, number_of, read_source, tags_of
+from course_utils.authoring import pace, source
+from course_utils.authoring.source import called_with, learner, number_of, read_source, read_whole, tags_of
 from course_utils.exercises.declaration import Prediction
 from course_utils.exercises.engine import exercises_of, predictions_of
-from tests.pace import LONGEST, minutes
 from tests.sealing import seal_problems
 
 LESSONS = source.sources()
 CODE_LINES = 18
+MOST_CORE, MOST = 75, 120  # minutes of a lesson's core, and of all of it
+CORE_EXERCISES = {"00": (1, 1), "09": (3, 10)}  # fewest and most; the reference has short puzzles
 SECTIONS = ("What you will be able to do", "What old tutorials say", "Summary", "Go further")
 LEAST = {"predict": 3, "answer": 5, "explore": 1}  # cells with this tag
 LESS = {"00": {"answer": 1}, "09": {"predict": 1, "answer": 17}, "10": {"answer": 3}}  # start, reference, last
@@ -112,13 +113,23 @@ def test_a_lesson_keeps_the_rules(lesson):
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
-def test_a_lesson_takes_the_minutes_that_it_says_and_not_more_than_anybody_has(lesson):
-    parts, said = minutes(lesson), int(re.search(r"\*\*Time:\*\* about (\d+) min", learner(lesson).cells[0].source)[1])
-    table = dict(re.findall(r"^# \| (\d\d) \|.*\| (\d+) \|$", LESSONS[0].read_text(encoding="utf-8"), re.M))
-    assert int(table.get(lesson.stem[:2], said)) == said, "the table in 00_start_here"
-    takes = sum(parts.values())
-    assert abs(said - takes) <= 4, f"{lesson.stem} says {said} minutes and takes {takes:.0f}: {parts}"
-    assert takes <= LONGEST, f"{lesson.stem} takes {takes:.0f} minutes: {parts}"
+def test_a_lesson_takes_no_more_minutes_than_anybody_has(lesson):
+    whole, number = read_whole(lesson), lesson.stem[:2]
+    found = pace.parts(whole.cells, number)
+    said = f"{lesson.stem} says: {pace.say_minutes(found)}"
+    mend = "Tag a heading `more`, or tag the heading of an exercise that you added yourself `local`: it is not counted."
+    core, everything = pace.total(found, pace.CORE), pace.total(found, pace.CORE, pace.MORE)
+    assert core <= MOST_CORE, f"The core takes {core} minutes, and {MOST_CORE} is the limit. {mend} {said}"
+    assert everything <= MOST, f"All of it takes {everything} minutes, and {MOST} is the limit. {mend} {said}"
+    exercises = sum(len(part.exercises) for part in found if part.kind == pace.CORE)
+    least, most = CORE_EXERCISES.get(number, (3, 5))
+    assert least <= exercises <= most, f"{exercises} exercises are core; {least} to {most} should be. {said}"
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_what_is_more_is_called_so(lesson):
+    for cell in learner(lesson).cells:
+        assert ("more" in tags_of(cell)) == bool(re.match("##+ More: ", cell.source)), cell.source[:60]
 
 
 # A lesson that keeps the rules.
@@ -193,3 +204,83 @@ def test_the_first_cell_says_how_to_get_the_course_where_it_is_missing(monkeypat
     with pytest.raises(SystemExit, match=r"make lab[\s\S]*%pip install the-file.zip") as caught:
         exec(first, {})
     assert caught.value.__suppress_context__, "no traceback of an import that failed"
+
+
+LESSON_OF_MINUTES = f"""# %% [markdown]
+# # Title
+#
+# **Minutes:** counted by the build
+#
+# {"word " * 179}
+
+# %% [markdown] tags=["instructor"]
+# {"note " * 900}
+
+# %% tags=["setup"]
+folded = 1
+
+# %% tags=["explore"]
+explore()
+
+# %% [markdown] tags=["sealed"]
+# {"question " * 45}
+#
+# - [ ] 1: {"wrong " * 500}
+#   > {"asked " * 500}
+# - [x] 2: {"right " * 20}
+#
+# {"why " * 114}
+
+# %% tags=["predict"]
+predict("p")
+
+# %%
+{LINES}
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. {"hint " * 900}
+
+# %% tags=["answer"]
+def first():
+    ...
+
+# %% [markdown] tags=["more"]
+# ## More: the second part
+#
+# ### An exercise
+
+# %% [markdown] tags=["sealed"]
+# 1 point
+# 1. A hint.
+
+# %% tags=["answer"]
+def second():
+    ...
+
+# %% [markdown]
+# ## Core again
+#
+# {"word " * 178}
+
+# %% [markdown] tags=["local"]
+# ### Mine
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+
+# %% tags=["answer"]
+def third():
+    ...
+"""
+
+
+def test_the_minutes_are_those_of_the_stated_model(tmp_path):
+    """1 of 180 words, 3 of the explorer, 1.5 of the prediction, 2.5 of 19 lines, 10 of 3 points, and 1 of 180 words."""
+    path = tmp_path / "91_lesson.py"
+    path.write_text(LESSON_OF_MINUTES, encoding="utf-8")
+    lines = learner(path).cells[0].source.splitlines()
+    assert lines[2] == "**Minutes:** core 19, all of it 25. Leave out first: *the second part* (6)."
+    path.write_text(LESSON_OF_MINUTES.replace("More: ", "").replace('["more"]', "[]"), encoding="utf-8")
+    assert learner(path).cells[0].source.splitlines()[2] == "**Minutes:** 25."
+    assert pace.say_minutes(pace.parts(read_whole(path).cells, "91")) == "**Minutes:** 25.", "the line counts nothing"

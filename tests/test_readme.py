@@ -22,9 +22,9 @@ BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 PROSE = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
 LINES = [line.split("  #")[0] for block in BLOCKS for line in block.splitlines()] + re.findall(r"`([^`]+)`", PROSE)
 PYTHON = r"(?:\.venv[/\\](?:bin|Scripts)[/\\])?(?:py|python3?)"
-SOURCE = "# %% [markdown]\n# # {}\n#\n# **Time:** about {} minutes.\n\n{}"
-TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look | 5 |\n"
-ANSWER = '# %% tags=["answer"]\ndef look():\n    ...\n'
+SOURCE = "# %% [markdown]\n# # {}\n#\n# **{}:** counted by the build\n\n{}"
+TABLE = "# %% [markdown]\n# | 01 | [Old name](01_first.ipynb) | to look |\n"
+ANSWER = '# %% [markdown] tags=["sealed"]\n# 1 point\n\n# %% tags=["answer"]\ndef look():\n    ...\n'
 
 
 def test_the_picture_is_what_an_explorer_draws_before_its_first_step():
@@ -42,18 +42,18 @@ def test_only_the_map_of_the_readme_changes_and_what_is_lacking_is_named(tmp_pat
     assert build.renew_map(write=False), "run `make notebooks`: it renews the map of the lessons in the README"
     file, folder = tmp_path / "README.md", tmp_path / "source"
     folder.mkdir()
-    (folder / "00_start_here.py").write_text(SOURCE.format("Start", 10, TABLE))
-    (folder / "01_first.py").write_text(SOURCE.format("First steps", 25, ANSWER))
+    (folder / "00_start_here.py").write_text(SOURCE.format("Start", "Minutes", TABLE))
+    (folder / "01_first.py").write_text(SOURCE.format("First steps", "Minutes", ANSWER))
     file.write_text(f"# Course\n\n{build.MAP_HEAD}| 99 | gone | x | 0 | 0 |\n\nThe end.\n")
     assert [build.renew_map(file, tmp_path, write=write) for write in (False, True, True)] == [False, False, True]
-    first = f"| 00 | [Start](notebooks/00_start_here.ipynb) | {build.START_PHRASE} | 0 | 10 |\n"
-    second = "| 01 | [First steps](notebooks/01_first.ipynb) | to look | 1 | 25 |\n"
+    first = f"| 00 | [Start](notebooks/00_start_here.ipynb) | {build.START_PHRASE} | 0 | 0 |\n"
+    second = "| 01 | [First steps](notebooks/01_first.ipynb) | to look | 1 | 6 |\n"
     assert file.read_text() == f"# Course\n\n{build.MAP_HEAD}{first}{second}\nThe end.\n"
     file.write_text("# Course\n")
     with pytest.raises(CourseError, match="no place for the map"):
         build.renew_map(file, tmp_path)
-    for name, minutes, part in (("02_new", 30, "has no row"), ("01_first", "some", "Time:")):
-        (folder / f"{name}.py").write_text(SOURCE.format("New", minutes, ANSWER))
+    for name, line, part in (("02_new", "Minutes", "has no row"), ("01_first", "Time", "Minutes:")):
+        (folder / f"{name}.py").write_text(SOURCE.format("New", line, ANSWER))
         with pytest.raises(CourseError, match=f"{name}: .*{part}"):
             build.map_rows(tmp_path)
 
@@ -75,7 +75,7 @@ def test_every_python_command_and_extra_that_is_named_exists():
 
 
 LESSONS = source.sources()
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("course_utils/*/README.md")]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("course_utils/*/README.md")]
 NOTEBOOKS = [path for lesson in LESSONS for path in (lesson, source.FOLDER / f"{lesson.stem}.ipynb")]
 OUTSIDE = re.compile(r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#]\S*)?")
 

@@ -46,11 +46,11 @@ _UNFIT = {
 # The map: title and minutes are what each lesson says, what one learns is the phrase of the table in `00_start_here`.
 README = FOLDER.parent / "README.md"
 START_PHRASE = "whether this computer is ready, how a lesson works; your progress, the glossary"
-MAP_HEAD = "| | Lesson | You learn | Exercises | Minutes |\n|---|---|---|---|---|\n"
+MAP_HEAD = "| | Lesson | You learn | Exercises | Minutes: core, all |\n|---|---|---|---|---|\n"
 MAP = re.compile(re.escape(MAP_HEAD) + r"(?:\|.*\n)*")
 HOSTED = re.compile(r"((?:mybinder\.org/v2/gh|colab\.research\.google\.com/github|codespaces\.new)/)[\w.-]+/[\w.-]+")
 PHRASE = re.compile(r"^\| (\d\d) \| \[[^\]]*\]\([^)]*\) \| (.+?) \|", re.MULTILINE)
-LESSON = re.compile(r"# (.+)\n(?:.*\n)*?\*\*Time:\*\* about (\d+) minutes")
+LESSON = re.compile(r"# (.+)\n(?:.*\n)*?\*\*Minutes:\*\* (?:core )?(\d+)(?:, all of it (\d+))?")
 
 
 def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Path = FOLDER) -> int:
@@ -222,11 +222,12 @@ def map_rows(folder: Path = FOLDER) -> list[str]:
         phrases |= dict(PHRASE.findall(prose)) if path.stem.startswith("00") else {}
         said, number = LESSON.match(prose), path.stem[:2]
         if not said:
-            raise CourseError(f"{path.stem}: it starts with `# Title` and says `**Time:** about 60 minutes`.")
+            raise CourseError(f"{path.stem}: its first cell starts with `# Title` and has a line `**Minutes:**`.")
         if number not in phrases:
             raise CourseError(f"{path.stem}: the table of lessons in 00_start_here has no row for it.")
         link, exercises = f"[{said[1]}](notebooks/{path.stem}.ipynb)", len(answer_cells(notebook, path.stem))
-        found.append(f"| {number} | {link} | {phrases[number]} | {exercises} | {said[2]} |")
+        minutes = ", ".join(filter(None, said.groups()[1:]))
+        found.append(f"| {number} | {link} | {phrases[number]} | {exercises} | {minutes} |")
     return found
 
 

@@ -182,163 +182,103 @@ def _other_operators(operator: ast.operator | ast.cmpop) -> list[ast.AST]:
 # --- what stands instead of each kind of node -------------------------------------------------------------------------
 
 
-@functools.singledispatch
 def edit_node(node: ast.AST) -> Edits:
     """What may stand in the place of a node, each with the name of the operator that puts it there."""
-    yield from ()
+    for edit in (_edit_expression, _edit_name, _edit_call, _edit_step, _edit_block, _edit_try, _edit_function):
+        yield from edit(node)
 
 
-@edit_node.register(ast.Compare)
-def _edit_comparison(node: ast.Compare) -> Edits:
-    if len(node.ops) == 1:
-        for other in _other_operators(node.ops[0]):
-            yield "compare otherwise", changed(node, ops=[other])
+def _edit_expression(node: ast.AST) -> Edits:
+    match node:
+        case ast.Compare(ops=[sign]):
+            yield from (("compare otherwise", changed(node, ops=[other])) for other in _other_operators(sign))
+        case ast.BinOp(left, sign, right):
+            yield from (("compute otherwise", changed(node, op=other)) for other in _other_operators(sign))
+            yield from (("one operand", left), ("one operand", right))
+        case ast.BoolOp():
+            yield "and for or", changed(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
+            yield from (("a condition less", fewer) for fewer in one_less(node, "values"))
+        case ast.UnaryOp():
+            yield "no sign", node.operand
+        case ast.IfExp():
+            yield from (("no condition", node.body), ("no condition", node.orelse))
+        case ast.Constant(bool(value)):
+            yield "other constant", ast.Constant(not value)
+        case ast.Constant(int(value) | float(value)):
+            yield from (("other constant", ast.Constant(value + 1)), ("other constant", ast.Constant(value - 1)))
+        case ast.Subscript(ctx=ast.Load()):
+            yield "no index", node.value
+            if not isinstance(node.slice, ast.Constant):
+                yield "the first only", changed(node, slice=ast.Constant(0))
 
 
-@edit_node.register(ast.BinOp)
-def _edit_calculation(node: ast.BinOp) -> Edits:
-    for other in _other_operators(node.op):
-        yield "compute otherwise", changed(node, op=other)
-    yield "one operand", node.left
-    yield "one operand", node.right
-
-
-@edit_node.register(ast.BoolOp)
-def _edit_conditions(node: ast.BoolOp) -> Edits:
-    yield "and for or", changed(node, op=ast.Or() if isinstance(node.op, ast.And) else ast.And())
-    for fewer in one_less(node, "values"):
-        yield "a condition less", fewer
-
-
-@edit_node.register(ast.UnaryOp)
-def _edit_sign(node: ast.UnaryOp) -> Edits:
-    yield "no sign", node.operand
-
-
-@edit_node.register(ast.IfExp)
-def _edit_choice(node: ast.IfExp) -> Edits:
-    yield "no condition", node.body
-    yield "no condition", node.orelse
-
-
-@edit_node.register(ast.Constant)
-def _edit_constant(node: ast.Constant) -> Edits:
-    if isinstance(node.value, bool):
-        yield "other constant", ast.Constant(not node.value)
-    elif isinstance(node.value, int | float):
-        yield "other constant", ast.Constant(node.value + 1)
-        yield "other constant", ast.Constant(node.value - 1)
-
-
-@edit_node.register(ast.Subscript)
-def _edit_index(node: ast.Subscript) -> Edits:
-    if isinstance(node.ctx, ast.Load):
-        yield "no index", node.value
-        if not isinstance(node.slice, ast.Constant):
-            yield "the first only", changed(node, slice=ast.Constant(0))
-
-
-@edit_node.register(ast.Name)
-@edit_node.register(ast.Attribute)
-def _edit_name(node: ast.Name | ast.Attribute) -> Edits:
-    if isinstance(node.ctx, ast.Load):
-        name = _name_of(node)
-        for other in read_table("names").get(name, []):
-            yield "mixed up", _renamed(node, other)
-        if name.endswith("_") and not name.endswith("__"):
-            yield "not in place", _renamed(node, name[:-1])
-
-
-@edit_node.register(ast.Call)
-def _edit_call(node: ast.Call) -> Edits:
-    is_method = isinstance(node.func, ast.Attribute)
-    if is_method:
-        yield f"no {node.func.attr}", node.func.value
-    elif node.args:
-        yield "no call", node.args[0]
-    for fewer in one_less(node, "keywords"):
-        yield "an argument less", fewer
-    if is_method or len(node.args) + len(node.keywords) > 1:
-        for fewer in one_less(node, "args"):
-            yield "an argument less", fewer
+def _edit_name(node: ast.AST) -> Edits:
+    match node:
+        case ast.Name(name, ast.Load()) | ast.Attribute(_, name, ast.Load()):
+            for other in read_table("names").get(name, []):
+                yield "mixed up", _renamed(node, other)
+            if name.endswith("_") and not name.endswith("__"):
+                yield "not in place", _renamed(node, name[:-1])
 
 
 RETURN_NOTHING = {"append", "update", "extend", "add"}
 
 
-@edit_node.register(ast.Lambda)
-def _edit_lambda(node: ast.Lambda) -> Edits:
-    called = node.body.func if isinstance(node.body, ast.Call) else None
-    if not (isinstance(called, ast.Attribute) and called.attr in RETURN_NOTHING):
-        yield "no return", changed(node, body=_expression(f"({ast.unparse(node.body)}, None)[1]"))
+def _edit_call(node: ast.AST) -> Edits:
+    match node:
+        case ast.Call():
+            is_method = isinstance(node.func, ast.Attribute)
+            if is_method:
+                yield f"no {node.func.attr}", node.func.value
+            elif node.args:
+                yield "no call", node.args[0]
+            may_lack_one = is_method or len(node.args) + len(node.keywords) > 1
+            for fewer in one_less(node, "keywords") + (one_less(node, "args") if may_lack_one else []):
+                yield "an argument less", fewer
+        case ast.Lambda(body=ast.Call(ast.Attribute(attr=name))) if name in RETURN_NOTHING:
+            return
+        case ast.Lambda():
+            yield "no return", changed(node, body=_expression(f"({ast.unparse(node.body)}, None)[1]"))
 
 
-@edit_node.register(ast.arguments)
-def _edit_arguments(node: ast.arguments) -> Edits:
-    for names, defaults in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
-        arguments, values = getattr(node, names), getattr(node, defaults)
-        have_default = arguments[len(arguments) - len(values) :]
-        for argument, value in zip(have_default, values, strict=True):
-            if isinstance(value, ast.Name) and value.id == argument.arg:
-                fewer = {names: _without(argument, arguments), defaults: _without(value, values)}
-                yield "late binding", changed(node, **fewer)
-
-
-ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
-
-
-@edit_node.register(ast.FunctionDef)
-def _edit_function(node: ast.FunctionDef) -> Edits:
-    names = [each.arg for each in node.args.args]
-    if names[:1] == ["self"]:
-        yield "a method less", []
-    used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    for name in names:
-        if name in used:
-            yield "of an argument the first only", _begin_with(f"{name} = {name}[:1]", node)
-    if "self" not in names:
-        yield "only once", _begin_with(ONLY_ONCE.format(node.name), node)
-    if node.decorator_list:
-        yield "no decorator", changed(node, decorator_list=[])
-
-
-@edit_node.register(ast.comprehension)
-def _edit_comprehension(node: ast.comprehension) -> Edits:
-    if node.ifs:
-        yield "no filter", changed(node, ifs=[])
-    yield from _edit_loop(node)
+def _edit_step(node: ast.AST) -> Edits:
+    match node:
+        case ast.Return(value) if value is not None:
+            yield "no return", ast.Expr(value)
+        case ast.Break() | ast.Continue():
+            yield "no jump", ast.Pass()
+        case ast.Expr() | ast.Delete() | ast.Raise() | ast.Assert() | ast.Assign() | ast.AugAssign():
+            yield "a statement less", []
+    match node:
+        case ast.Assign([ast.Name(name) as target], ast.BinOp(ast.Name(left), sign, right)) if name == left:
+            yield "in place", ast.AugAssign(target, sign, right)
+        case ast.AugAssign(target, sign, value):
+            before = _expression(ast.unparse(target))
+            yield "not in place", ast.Assign([target], ast.BinOp(before, sign, value))
+            yield from (("compute otherwise", changed(node, op=other)) for other in _other_operators(sign))
 
 
 CUTS = {"the first only": "[:1]", "not the first": "[1:]", "backwards": "[::-1]"}
 
 
-@edit_node.register(ast.For)
-def _edit_loop(node: ast.For | ast.comprehension) -> Edits:
-    for operator, cut in CUTS.items():
-        yield operator, changed(node, iter=_expression(f"list({ast.unparse(node.iter)}){cut}"))
+def _edit_block(node: ast.AST) -> Edits:
+    match node:
+        case ast.If():
+            yield from (("always", node.body), ("never", node.orelse))
+            yield "the opposite", changed(node, test=ast.UnaryOp(ast.Not(), node.test))
+        case ast.With():
+            named = [ast.Expr(each.context_expr) for each in node.items if each.optional_vars]
+            yield "no with", [*named, *node.body]
+        case ast.comprehension() | ast.For():
+            if getattr(node, "ifs", []):
+                yield "no filter", changed(node, ifs=[])
+            for operator, cut in CUTS.items():
+                yield operator, changed(node, iter=_expression(f"list({ast.unparse(node.iter)}){cut}"))
 
 
-@edit_node.register(ast.Break)
-@edit_node.register(ast.Continue)
-def _edit_jump(node: ast.Break | ast.Continue) -> Edits:
-    yield "no jump", ast.Pass()
-
-
-@edit_node.register(ast.If)
-def _edit_condition(node: ast.If) -> Edits:
-    yield "always", node.body
-    yield "never", node.orelse
-    yield "the opposite", changed(node, test=ast.UnaryOp(ast.Not(), node.test))
-
-
-@edit_node.register(ast.With)
-def _edit_with(node: ast.With) -> Edits:
-    named = [ast.Expr(each.context_expr) for each in node.items if each.optional_vars]
-    yield "no with", [*named, *node.body]
-
-
-@edit_node.register(ast.Try)
-def _edit_try(node: ast.Try) -> Edits:
+def _edit_try(node: ast.AST) -> Edits:
+    if not isinstance(node, ast.Try):
+        return
     yield "no try", [*node.body, *node.orelse, *node.finalbody]
     if node.finalbody:
         yield "no finally", changed(node, finalbody=[]) if node.handlers else node.body
@@ -350,36 +290,30 @@ def _edit_try(node: ast.Try) -> Edits:
         yield "except less", changed(node, handlers=[changed(each, type=_expression("ZeroDivisionError"))])
 
 
-@edit_node.register(ast.Return)
-def _edit_return(node: ast.Return) -> Edits:
-    if node.value is not None:
-        yield "no return", ast.Expr(node.value)
+ONLY_ONCE = "if getattr({0}, 'has_run', False):\n    return None\n{0}.has_run = True"
 
 
-@edit_node.register(ast.Expr)
-@edit_node.register(ast.Delete)
-@edit_node.register(ast.Raise)
-@edit_node.register(ast.Assert)
-def _edit_step(node: ast.stmt) -> Edits:
-    yield "a statement less", []
-
-
-@edit_node.register(ast.Assign)
-def _edit_assignment(node: ast.Assign) -> Edits:
-    yield "a statement less", []
+def _edit_function(node: ast.AST) -> Edits:
     match node:
-        case ast.Assign(targets=[ast.Name(name) as target], value=ast.BinOp(ast.Name(left), op, right)):
-            if name == left:
-                yield "in place", ast.AugAssign(target, op, right)
-
-
-@edit_node.register(ast.AugAssign)
-def _edit_assignment_in_place(node: ast.AugAssign) -> Edits:
-    yield "a statement less", []
-    value_before = _expression(ast.unparse(node.target))
-    yield "not in place", ast.Assign([node.target], ast.BinOp(value_before, node.op, node.value))
-    for other in _other_operators(node.op):
-        yield "compute otherwise", changed(node, op=other)
+        case ast.FunctionDef():
+            names = [each.arg for each in node.args.args]
+            if names[:1] == ["self"]:
+                yield "a method less", []
+            used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+            for name in [each for each in names if each in used]:
+                yield "of an argument the first only", _begin_with(f"{name} = {name}[:1]", node)
+            if "self" not in names:
+                yield "only once", _begin_with(ONLY_ONCE.format(node.name), node)
+            if node.decorator_list:
+                yield "no decorator", changed(node, decorator_list=[])
+        case ast.arguments():
+            for names, defaults in (("args", "defaults"), ("kwonlyargs", "kw_defaults")):
+                arguments, values = getattr(node, names), getattr(node, defaults)
+                have_default = arguments[len(arguments) - len(values) :]
+                for argument, value in zip(have_default, values, strict=True):
+                    if isinstance(value, ast.Name) and value.id == argument.arg:
+                        fewer = {names: _without(argument, arguments), defaults: _without(value, values)}
+                        yield "late binding", changed(node, **fewer)
 
 
 # --- what an answer may do to its arguments besides its task ----------------------------------------------------------

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from course_utils.authoring import pace
 from course_utils.root import ROOT, CourseError, nearest
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ def _read(stem: str, text: str) -> NotebookNode:
         if "setup" in tags_of(cell):  # JupyterLab folds it
             cell.metadata.setdefault("jupyter", NotebookNode(source_hidden=True))
         cells[cell.id] = cell
+    minutes = pace.say_minutes(pace.parts(cells.values(), stem[:2]))
+    for cell in [*cells.values()][:1]:
+        cell.source = pace.LINE.sub(lambda _: minutes, cell.source)
     return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=copy.deepcopy(METADATA))
 
 

@@ -8,11 +8,12 @@ as a whole may still do what was asked for; what is run then is chosen here too.
 import ast
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.definitions import DEFINES, Cell, Names, Place, Statement, inner_definitions, read_cells
+from course_utils.grading.similar import name_alike
 from course_utils.grading.submissions import Lesson, known_lessons
 
 DEFINITION = re.compile(r"^[ \t]*(?:async\s+def|def|class)\s+(\w+)\b", re.MULTILINE)
@@ -26,7 +27,8 @@ class CollectedAnswer:
 
     The lines of `source` have the numbers that they have in the student's cell. `support` are the definitions that it
     uses, in the order in which they run. If it fails, the `whole` notebook may do better: there is more code of the
-    student's own, which did not travel with it and may matter.
+    student's own, which did not travel with it and may matter. `like` is the same for answers that differ in names,
+    order and layout only.
     """
 
     exercise: Declaration
@@ -34,6 +36,12 @@ class CollectedAnswer:
     support: tuple[str, ...] = ()
     outcome: Outcome | None = None
     whole: bool = False
+    like: str = ""
+
+    @property
+    def text(self) -> str:
+        """All that the student wrote for it."""
+        return "\n\n".join([*self.support, self.source.strip()])
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,11 @@ def read_notebook(data: bytes, lesson: str) -> CollectedNotebook:
     cells, found = read_cells(data), known_lessons()[lesson]
     answers = collect_answers(cells, found)
     return CollectedNotebook(answers, choose_cells(cells, found) if any(each.whole for each in answers) else ())
+
+
+def read_texts(data: bytes, lesson: str) -> dict[str, str]:
+    """What a student wrote for each exercise that has an answer; `CourseError` as `read_notebook`."""
+    return {each.exercise.name: each.text for each in read_notebook(data, lesson).answers if each.source}
 
 
 def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, Statement | None] | None:
@@ -130,7 +143,8 @@ def _collect(
     needed = names.find_needed(uses, number, but=binds)
     left = (each for place, each in own.items() if place not in travelled and place not in needed)
     whole = any(each.acts or name in each.binds for each in left)
-    return CollectedAnswer(exercise, source, tuple(each.source for each in needed.values()), whole=whole)
+    found_answer = CollectedAnswer(exercise, source, tuple(each.source for each in needed.values()), whole=whole)
+    return replace(found_answer, like=name_alike(found_answer.text))
 
 
 def _say_no_python(exercise: Declaration, cell: Cell) -> Outcome:

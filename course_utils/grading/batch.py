@@ -20,6 +20,8 @@ from course_utils.grading.evidence import (
     split_ran,
     to_score,
 )
+from course_utils.grading.marks import FILE as DECISIONS
+from course_utils.grading.marks import Decision, Rules, decide
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.key import Key, ask_for_key
@@ -36,13 +38,22 @@ NO_EXERCISES = "this lesson has no exercises"
 
 @dataclass
 class Graded:
-    """A row for each exercise, what kept the answers in, and how many submissions were known before."""
+    """A row for each exercise, what kept the answers in, and how many submissions were known before.
+
+    `unused` says which of the teacher's decisions are about nothing here.
+    """
 
     scores: Sequence[Score]
     isolation: list[str]
     known: int
     stopped: bool
     problem: str
+    unused: list[str] = field(default_factory=list)
+
+    def decide(self, decisions: Sequence[Decision], rules: Rules) -> None:
+        """Let the teacher's rules and decisions have the last word."""
+        self.scores, lines = decide(rules.with_parts(self.scores), decisions)
+        self.unused = [f"{DECISIONS}, line {line}: nothing here has what it names." for line in lines]
 
 
 @dataclass
@@ -81,7 +92,7 @@ class _Work:
         whose = self.submission.student, self.submission.name
         for answer in self.notebook.answers:
             name = answer.exercise.name
-            yield to_score(*whose, answer.exercise, self.judged[name], self.seconds.get(name, 0.0))
+            yield to_score(*whose, answer.exercise, self.judged[name], self.seconds.get(name, 0.0), answer.like)
 
 
 def grade(
@@ -232,14 +243,6 @@ def _rows(work: _Work) -> Iterator[Score]:
     unread = unread or DAMAGED in submission.reason
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
     look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
+    about = {"stage": stage, "look_by_hand": look, "reason": reason, "late": submission.late}
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
-        yield Score(
-            student=submission.student,
-            lesson=submission.name,
-            exercise=name,
-            possible=possible,
-            stage=stage,
-            look_by_hand=look,
-            reason=reason,
-            late=submission.late,
-        )
+        yield Score(submission.student, submission.name, name, possible=possible, **about)

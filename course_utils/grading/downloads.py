@@ -5,9 +5,10 @@ Canvas ("Download Submissions") writes `leeann_4400_990000_` or `leeann_LATE_440
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from course_utils.root import name_key
 
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<number>\d+)_assignsubmission_[a-z]+_?(?P<rest>.*)")
 CANVAS = re.compile(
@@ -72,8 +73,7 @@ def name_lesson(stem: str, lessons: Iterable[str]) -> str:
 
 def words_of(name: str) -> tuple[str, ...]:
     """The words of a name in their order: capitals, accents and what stands between them do not count."""
-    plain = re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", name))
-    return tuple(re.findall(r"[^\W_]+", plain.casefold()))
+    return tuple(re.findall(r"[^\W_]+", name_key(name)))
 
 
 class People:

@@ -19,7 +19,7 @@ import fastjsonschema
 
 from course_utils.exercises.comparing import TOLERANCE, facts
 from course_utils.exercises.declaration import Declaration
-from course_utils.exercises.judging import judge
+from course_utils.exercises.judging import first_difference, judge
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Evidence, Plain
 from course_utils.exercises.recorded import recorded_seeds
@@ -79,11 +79,13 @@ class Judged:
     """What is known of one answer.
 
     `outcome` is None where there is no score. `reason` says why, or why a person has to look; it is empty where nobody
-    has to. `got` and `expected` are what the answer did and what the key does, as nbval compares them.
+    has to. `held` is the share of the cases in which the answer did the right thing. `got` and `expected` are what the
+    answer did and what the key does, as nbval compares them.
     """
 
     outcome: Outcome | None = None
     reason: str = ""
+    held: float = 0.0
     got: str = ""
     expected: str = ""
 
@@ -130,7 +132,13 @@ def _judge_run(exercise: Declaration, key: Key, ran: Ran) -> tuple[Judged, str]:
     if not fits(cases, key.evidence):
         raise CourseError("the record of what the answer did is about other inputs")
     outcome = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
-    return Judged(outcome, "", canonical(cases, key.evidence), canonical(key.evidence, key.evidence)), lost
+    texts = canonical(cases, key.evidence), canonical(key.evidence, key.evidence)
+    return Judged(outcome, "", _share_that_holds(exercise.name, cases, key.evidence), *texts), lost
+
+
+def _share_that_holds(name: str, cases: Sequence[Evidence], key: Sequence[Evidence]) -> float:
+    together = zip(cases, key, strict=False)
+    return sum(first_difference([case], [right], name) is None for case, right in together) / (len(key) or 1)
 
 
 def split_ran(ran: Ran, number: int) -> list[Ran]:
@@ -154,27 +162,16 @@ def choose_better(alone: Judged, whole: Judged) -> Judged:
     return replace(whole, outcome=replace(whole.outcome, sentence=sentence.strip()), reason=reason)
 
 
-def to_score(student: str, lesson: str, exercise: Declaration, judged: Judged, seconds: float) -> Score:
+def to_score(student: str, lesson: str, exercise: Declaration, judged: Judged, seconds: float, like: str = "") -> Score:
     """The row of the report for an answer; no text in it has control characters or is long."""
-    reason = _say(judged.reason)
-    if judged.outcome is None:
-        return Score(student, lesson, exercise.name, possible=exercise.points, reason=reason, seconds=seconds)
-    outcome = judged.outcome
-    return Score(
-        student=student,
-        lesson=lesson,
-        exercise=exercise.name,
-        points=outcome.points,
-        possible=exercise.points,
-        stage=printable(outcome.stage),
-        sentence=_say(outcome.sentence),
-        cause=_say(outcome.cause),
-        look_by_hand=bool(judged.reason),
-        reason=reason,
-        seconds=seconds,
-        got=judged.got,
-        expected=judged.expected,
-    )
+    reason, outcome = _say(judged.reason), judged.outcome
+    about = {"possible": exercise.points, "reason": reason, "seconds": seconds, "like": like}
+    row = Score(student, lesson, exercise.name, **about)
+    if outcome is None:
+        return row
+    words = {"stage": printable(outcome.stage), "sentence": _say(outcome.sentence), "cause": _say(outcome.cause)}
+    texts = {"held": round(judged.held, 3), "got": judged.got, "expected": judged.expected}
+    return replace(row, points=outcome.points, look_by_hand=bool(judged.reason), **words, **texts)
 
 
 def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence[Evidence], str]:

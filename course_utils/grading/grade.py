@@ -5,8 +5,9 @@ import itertools
 import signal
 import textwrap
 from pathlib import Path
+from typing import Any
 
-from course_utils.root import ROOT, CourseError
+from course_utils.root import ROOT, CourseError, require
 
 
 def run(
@@ -20,11 +21,15 @@ def run(
     system: str = "moodle",
     live: Path | None = None,
     exit_zero: bool = False,
+    student: str | None = None,
+    similar: bool = False,
+    **worth: Any,
 ) -> int:
     """Grade `submissions` (a folder, a zip or a notebook), write the `report` folder, and print a table.
 
-    The parameters are the options of the command (`--help`); `system` is `--for`. Returns the exit status: 0 graded,
-    1 some need a look by hand (0 with `exit_zero`, unless it was stopped). Raises `CourseError` if nothing can be run.
+    The parameters are the options of the command (`--help`); `system` is `--for`, and `worth` are those about what
+    points count (`_read_rules`). Returns the exit status: 0 graded, 1 some need a look by hand (0 with `exit_zero`,
+    unless it was stopped). Raises `CourseError` if nothing can be run.
     """
     if not submissions.exists():
         raise CourseError(f"{submissions} does not exist: give the folder that holds a folder for each student.")
@@ -34,7 +39,10 @@ def run(
     for place in (submissions, report, ROOT):
         if any(place.resolve().is_relative_to(library) for library in (*readable(), PACKAGE)):
             raise CourseError(f"{place} is in a library's folder, which answers may read: take another place.")
+    from course_utils.grading.marks import read_decisions
+
     in_class = read_class(live) if live else [{}, {}]
+    rules = _read_rules(**worth)
     _end_as_ctrl_c()
     from course_utils.grading.desk import Desk
     from course_utils.grading.verdict import NOTEBOOK, Comparer
@@ -47,11 +55,16 @@ def run(
         from course_utils.grading.resume import GradingMemory
 
         found, people = _find(submissions, roster, lesson, desk)
+        if student is not None:
+            require("Students", student, {each.student for each in found}, "The folder that you grade")
         bar = functools.partial(tqdm, None, "grading", unit="notebook", delay=0.1)
-        with GradingMemory(report) as memory:
-            record = report / NOTEBOOK
+        with GradingMemory(report, student) as memory:
+            decisions, record = read_decisions(report), report / NOTEBOOK
             graded = grade(found, crew=crew, desk=desk, memory=memory, record=record, comparer=comparer, progress=bar)
-            status = _write_report(graded, len(found), report, people, system, in_class)
+            graded.decide(decisions, rules)
+            status = _write_report(graded, len(found), report, people, system, in_class, rules)
+            if similar:
+                print(_compare_texts(found, report))
     return 0 if exit_zero and not graded.stopped else status
 
 
@@ -82,6 +95,40 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
                 print(f"    {row.reason}")
     print(f"total: {sum(row.points for row in graded.scores)} of {sum(row.possible for row in graded.scores)}")
     return int(any(row.look_by_hand for row in graded.scores))
+
+
+def _read_rules(late=0.0, weight=(), drop_lowest=0, partial=False):
+    from course_utils.exercises.declaration import read_declarations
+    from course_utils.grading.marks import Rules, read_weights
+    from course_utils.grading.submissions import read_lessons
+
+    if not 0 <= late <= 100 or drop_lowest < 0:
+        raise CourseError("--late is a number from 0 to 100, and --drop-lowest one from 0 on.")
+    known = [*(each.name for each in read_declarations()), *read_lessons()]
+    return Rules(late / 100, read_weights(weight, known), drop_lowest, partial)
+
+
+def _compare_texts(found, report):
+    """Write the page of students whose texts are alike; returns a line about it."""
+    from course_utils.exercises.answers import read_page
+    from course_utils.exercises.declaration import read_declarations
+    from course_utils.grading.answers import read_texts
+    from course_utils.grading.desk import Desk
+    from course_utils.grading.similar import find_pairs, write_similar
+    from course_utils.grading.submissions import read_submission
+
+    students, unread = {}, 0
+    with Desk() as desk:
+        for each in (one for one in found if one.lesson and one.path):
+            try:
+                texts = desk.ask(read_texts, read_submission(each), each.lesson.name)
+                students.setdefault(each.student, {}).update(texts)
+            except CourseError:  # the report has its row and says why
+                unread += 1
+    known = {each.name: [each.task, *read_page(each.name).answers] for each in read_declarations()}
+    pairs = find_pairs(students, known)
+    pages = f"{write_similar(pairs, students, report)}: {len(pairs)} pairs of students with similar texts"
+    return f"{pages}; {unread} notebooks could not be read." if unread else f"{pages}."
 
 
 def _end_as_ctrl_c():
@@ -118,16 +165,17 @@ def _make_crew(engine="auto", jobs=None, scheduler=None):
         raise CourseError(f"{error}.") from None
 
 
-def _write_report(graded, submissions, report, people, system, in_class):
-    from course_utils.grading.report import CLASS_PAGE, looks, table, write_gradebook, write_pages, write_scores
+def _write_report(graded, submissions, report, people, system, in_class, rules):
+    from course_utils.grading.marks import write_gradebook
+    from course_utils.grading.report import CLASS_PAGE, looks, table, write_pages, write_scores
 
     try:
         write_scores(graded.scores, report, graded.isolation)
-        write_gradebook(graded.scores, report, people, system)
+        write_gradebook(graded.scores, report, people, system, rules)
         write_pages(graded.scores, report, graded.isolation, in_class)
     except OSError as error:
         raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
-    print(table(graded.scores), "", *graded.isolation, *filter(None, [graded.problem]), sep="\n")
+    print(table(graded.scores), "", *graded.isolation, *filter(None, [graded.problem]), *graded.unused, sep="\n")
     if graded.known:
         print(f"{graded.known} of {submissions} were graded before and have not changed.")
     if graded.stopped:

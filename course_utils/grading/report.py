@@ -26,21 +26,25 @@ from course_utils.show import page_templates
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
 SIGNS = {"passed": "✓", "not attempted": "○", UNREADABLE: "!", NOT_GRADED: "?", NOT_HANDED_IN: "\u2013"}  # or ✗
-VERSION = 4
+VERSION = 5
 CLASS_PAGE = "index.html"
 MOST_CAUSES, MOST_LOOKS = 15, 500
 FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # and the wide forms of the first four
-CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 
 @dataclass(frozen=True)
 class Score:
-    """One row of the report. `got` and `expected`: what the answer did and the key does, for nbval; or nothing."""
+    """One row of the report.
+
+    `held` is the share of the cases in which the answer did the right thing, from 0 to 1. `like` is the same text for
+    answers that differ in names, order and layout only. `given` says that the points are the teacher's own. `got` and
+    `expected` are what the answer did and what the key does, for nbval; or nothing.
+    """
 
     student: str
     lesson: str
     exercise: str
-    points: int = 0
+    points: float = 0
     possible: int = 0
     stage: str = NOT_GRADED
     sentence: str = ""
@@ -49,23 +53,39 @@ class Score:
     reason: str = ""
     late: bool = False
     seconds: float = 0.0
+    held: float = 0.0
+    like: str = ""
+    given: bool = False
+    comment: str = ""
     got: str = ""
     expected: str = ""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is a score: the grader's, or the teacher's."""
+        return self.given or self.stage not in NO_SCORE
+
+
+def neat(points: float) -> float:
+    """Points with two decimals at most, and without any where they are whole."""
+    return int(points) if points == int(points) else round(points, 2)
+
 
 COLUMNS = tuple(field.name for field in fields(Score))[:-2]
+YES_OR_NO = ("look_by_hand", "late", "given")
 
 
 def write_scores(scores: Sequence[Score], folder: Path, isolation: Sequence[str] = ()) -> None:
     """Write `scores.csv` and `scores.json` into `folder`; in the latter also what kept the answers in."""
     rows = [{name: getattr(row, name) for name in COLUMNS} for row in scores]
-    shown = [row | {name: "yes" if row[name] else "no" for name in ("look_by_hand", "late")} for row in rows]
-    _write_csv(folder / "scores.csv", COLUMNS, shown)
+    shown = [row | {name: "yes" if row[name] else "no" for name in YES_OR_NO} for row in rows]
+    write_csv(folder / "scores.csv", COLUMNS, shown)
     content = {"version": VERSION, "isolation": list(isolation), "columns": COLUMNS, "scores": rows}
     write_whole(folder / "scores.json", json.dumps(content, indent=1) + "\n")
 
 
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a table, in which nothing is what a spreadsheet would take for a formula."""
     text, table = io.StringIO(), [columns, *([row.get(name, "") for name in columns] for row in rows)]
     csv.writer(text).writerows([_no_formula(cell) for cell in row] for row in table)
     write_whole(path, text.getvalue())
@@ -80,48 +100,22 @@ def _no_formula(cell: object) -> object:
     return f"'{cell}" if is_formula else cell
 
 
-def write_gradebook(
-    scores: Sequence[Score], folder: Path, roster: Mapping[str, Mapping[str, str]], system: str = "moodle"
-) -> None:
-    """Write `gradebook.csv` into `folder`: a row for each student, with the points for each lesson.
-
-    `roster` gives each student's columns in the roster; it is empty if there is none. Nobody else has a row, for Moodle
-    would give the points of somebody without, say, an address to the student above. An empty cell is no grade: nothing
-    of the lesson has a score. `system` is "moodle" (the roster's columns, the lessons, a total; docs.moodle.org: Grade
-    import) or "canvas" (its own columns, the lessons, and a row of the points possible; its guide "How do I import
-    grades in the Gradebook?", and its `lib/gradebook_importer.rb`).
-    """
-    lessons = _exercises(scores)
-    scored = _by((row for row in scores if row.stage not in NO_SCORE), "student", "lesson")
-    points = {each: sum(row.points for row in rows) for each, rows in scored.items()}
-    people = roster or {student: {"student": student} for student in _by(scores, "student") if student}
-    columns, rows = [*dict.fromkeys([*next(iter(people.values()), ()), *lessons, "total"])], []
-    if system == "canvas":
-        columns = [*CANVAS, *lessons]
-        rows.append({"Student": "    Points Possible"} | {name: sum(each.values()) for name, each in lessons.items()})
-    for student, known in people.items():
-        found = {"student": student, "sis login id": student} | {name.lower(): text for name, text in known.items()}
-        row = {name: found.get(name.lower(), "") for name in CANVAS}  # it looks for an ID, for a login, then for a name
-        mine = {name: points.get((student, name), "") for name in lessons}
-        earned = [each for each in mine.values() if each != ""]
-        rows.append({**row, **known, **mine, "total": sum(earned) if earned else ""})
-    _write_csv(folder / "gradebook.csv", columns, rows)
-
-
 def read_scores(report: str | Path) -> list[dict[str, Any]]:
     """The rows of `scores.json` in the report's folder."""
     return json.loads((Path(report) / "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
-def _by(scores: Iterable[Score], *columns: str) -> dict[Any, list[Score]]:
+def group_by(scores: Iterable[Score], *columns: str) -> dict[Any, list[Score]]:
+    """The rows by what they have in a column, or in several, in the order in which that is first met."""
     found = {}
     for row in scores:
         found.setdefault(attrgetter(*columns)(row), []).append(row)
     return found
 
 
-def _exercises(scores: Iterable[Score]) -> dict[str, dict[str, int]]:
-    lessons = sorted(_by((row for row in scores if row.exercise), "lesson").items())
+def possible_points(scores: Iterable[Score]) -> dict[str, dict[str, int]]:
+    """The exercises of each lesson that was graded, with the points that they give."""
+    lessons = sorted(group_by((row for row in scores if row.exercise), "lesson").items())
     return {lesson: {row.exercise: row.possible for row in rows} for lesson, rows in lessons}
 
 
@@ -129,7 +123,7 @@ def looks(scores: Sequence[Score]) -> list[tuple[str, str, str, str]]:
     """What a person has to look at, each thing once: student, lesson, exercises (none for the whole file), and why."""
     sizes = Counter((row.student, row.lesson) for row in scores if row.exercise)
     found = []
-    for why, rows in _by((row for row in scores if row.look_by_hand), "student", "lesson", "reason").items():
+    for why, rows in group_by((row for row in scores if row.look_by_hand), "student", "lesson", "reason").items():
         exercises = "" if 1 < len(rows) == sizes[why[:2]] else ", ".join(row.exercise for row in rows)
         found.append((*why[:2], exercises, why[2]))
     return found
@@ -137,9 +131,9 @@ def looks(scores: Sequence[Score]) -> list[tuple[str, str, str, str]]:
 
 def table(scores: Sequence[Score]) -> str:
     """A line for each student with the points for each lesson and in all, and a line for each thing to look at."""
-    lessons = list(_exercises(scores))
+    lessons = list(possible_points(scores))
     rows = [["student", *lessons, "total"]]
-    for student, mine in _by(scores, "student").items():
+    for student, mine in group_by(scores, "student").items():
         points = [_points([row for row in mine if row.lesson == lesson]) for lesson in lessons]
         rows.append([student or "(nobody)", *points, _points(mine)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -153,7 +147,7 @@ def table(scores: Sequence[Score]) -> str:
 
 def _points(rows: Sequence[Score]) -> str:
     scored = any(row.exercise for row in rows)
-    return f"{sum(row.points for row in rows)} of {sum(row.possible for row in rows)}" if scored else "-"
+    return f"{neat(sum(row.points for row in rows))} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
 def read_class(path: Path) -> list[dict[str, list[int]]]:
@@ -169,23 +163,24 @@ def read_class(path: Path) -> list[dict[str, list[int]]]:
 def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class=({}, {})) -> None:
     """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
     templates = page_templates()
+    templates.filters["neat"] = neat
     templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST, most_looks=MOST_LOOKS)
     exercises = {exercise.name: exercise for exercise in read_declarations()}
-    students, lessons = _by(scores, "student"), _exercises(scores)
+    students, lessons = group_by(scores, "student"), possible_points(scores)
     files = file_names(list(students))
     for old in (report / "students").glob("*.html"):
         old.unlink()
     page = templates.get_template("grading_student.html.j2")
     for student, rows in students.items():
         write_whole(report / "students" / files[student], page.render(student=student, rows=rows, exercises=exercises))
-    graded = [row for row in scores if row.stage not in NO_SCORE]
+    graded = [row for row in scores if row.counts]
     text = templates.get_template("grading_class.html.j2").render(
         files=files,
         isolation=isolation,
         graded=len(graded),
         lessons=lessons,
         students={student: (rows, _cells(rows, lessons)) for student, rows in students.items()},
-        rates=[_rate(name, mine) for name, mine in _by(graded, "exercise").items()],
+        rates=[_rate(name, mine) for name, mine in group_by(graded, "exercise").items()],
         causes=Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES),
         looks=looks(scores),
         in_class=in_class,
@@ -200,7 +195,7 @@ def _cells(rows: Sequence[Score], lessons: Mapping[str, Iterable[str]]) -> list[
     missing = Score("", "", "", stage=UNREADABLE if damaged else NOT_HANDED_IN, look_by_hand=damaged)
     for lesson, exercises in lessons.items():
         mine = [found.get((lesson, exercise), missing) for exercise in exercises]
-        whole = mine[0].stage in NO_SCORE and len({(row.stage, row.reason) for row in mine}) == 1
+        whole = not mine[0].counts and len({(row.stage, row.reason, row.given) for row in mine}) == 1
         cells += [(len(mine), mine[0])] if whole else [(1, row) for row in mine]
     return cells
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from course_utils.grading.downloads import CANVAS_COLUMN, MOODLE_COLUMN, Owner, People, without_number, words_of
 from course_utils.grading.submissions import DAMAGED, Lesson, Submission, printable, without_doubles
-from course_utils.root import CourseError, nearest
+from course_utils.root import CourseError, name_key, nearest
 
 NOT_HANDED_IN = "nothing was handed in"
 NOT_ON_ROSTER = "this name is not on the roster"
@@ -82,12 +82,12 @@ def _by_name(rows: Sequence[tuple[str, dict[str, str]]], the_roster: str) -> dic
     return students
 
 
-def _tidy(text: str, form: str = "NFC") -> str:
-    return " ".join(unicodedata.normalize(form, text).split())
+def _tidy(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def _key(name: str) -> str:
-    return re.sub("[\u0300-\u036f]", "", _tidy(name, "NFKD")).casefold()  # without accents
+    return " ".join(name_key(name).split())
 
 
 def add_roster(

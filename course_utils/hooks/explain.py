@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from course_utils.hooks.observe import Call, Observer, Pass, Registration, Run, find_elsewhere, graph_of, observing
+from course_utils.hooks.observe import Call, Observer, Pass, Registration, Run, find_elsewhere, observing
+from course_utils.hooks.record import graph_of
 from course_utils.root import ASSETS, CourseError
 from course_utils.show import CAUTION, GOOD, NEUTRAL, Told
 

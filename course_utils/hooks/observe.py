@@ -16,8 +16,8 @@ import re
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, MutableMapping
+from contextlib import contextmanager, suppress
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -39,7 +39,7 @@ from course_utils.hooks.frames import (
     split_arguments,
 )
 from course_utils.hooks.inventory import list_hooks
-from course_utils.hooks.record import shapes_in, tensors_in
+from course_utils.hooks.record import graph_of, shapes_in, tensors_in
 
 _STEP_TABLES = {
     "step pre-hook": "_optimizer_step_pre_hooks",
@@ -67,6 +67,9 @@ _KINDS = {
     "_register_load_state_dict_pre_hook": "load-state-dict pre-hook",
     "register_load_state_dict_post_hook": "load-state-dict post-hook",
 }
+
+# What is noted of a function when it begins, and, after a `yield` that gives what it returns, when it ends.
+Watch = Generator[None, Any, None]
 
 _MOST_GRAPHS = 256  # of so many calls of hooked modules the graph is kept, not of all in a long training loop
 
@@ -188,7 +191,7 @@ class Observer:
         self._passing: list[Pass] = []
         self._hooked: collections.deque[Call] = collections.deque()  # whose nodes are kept
         self._retained: set[Any] = set()
-        self._finish: dict[FrameType, Callable[[FrameType, Any], None]] = {}
+        self._watches: dict[FrameType, Watch] = {}  # of the functions that run
         self._building = 0
         self._neighbours: set[CodeType] = set()
         self._changed = 0  # when another hook in the same table replaced what comes next
@@ -237,24 +240,23 @@ class Observer:
                 begin = self._see_compiler if "_dynamo" in frame.f_code.co_filename else None
             if begin and (not self._building or begin == self._see_compiler):
                 self.time += 1
-                finish = begin(frame)
-                if finish:
-                    self._finish[frame] = finish
-        elif event == "return":
-            finish = self._finish.pop(frame, None)
-            if finish:
-                self.time += 1
-                finish(frame, value)
+                watch = begin(frame)
+                if watch and next(watch, self) is not self:  # it waits for the end of the function
+                    self._watches[frame] = watch
+        elif event == "return" and frame in self._watches:
+            self.time += 1
+            with suppress(StopIteration):
+                self._watches.pop(frame).send(value)
         elif event == "c_exception" and re.fullmatch("[a-z].*_", getattr(value, "__name__", "")):
             self.inplace_failed = self.time  # torch's functions that work in place end with an underscore
 
     # --- registering and removing ---
 
-    def _begin_registration(self, frame: FrameType) -> Callable | None:
+    def _begin_registration(self, frame: FrameType) -> Watch:
         found = frame.f_locals
         nested = self._begin.get(frame.f_back.f_code) == self._begin_registration
         if nested or "hook" not in found or not is_same_hook(found["hook"], self.hook):
-            return None
+            return
         name = frame.f_code.co_name
         owner = found.get("self")
         new = Registration(_kind_of(name), owner, self.time, place_of(frame))
@@ -262,14 +264,11 @@ class Observer:
             new.node, new.grad_enabled = owner.grad_fn, torch.is_grad_enabled()
         elif isinstance(owner, nn.Module):
             self._watch_forward(owner)
-
-        def finish(frame: FrameType, handle: Any) -> None:
-            new.refused = has_raised(frame)
-            if not new.refused:
-                new.table, new.key = handle.hooks_dict_ref(), handle.id
-
         self.registrations.append(new)
-        return finish
+        handle = yield
+        new.refused = has_raised(frame)
+        if not new.refused:
+            new.table, new.key = handle.hooks_dict_ref(), handle.id
 
     def _see_removal(self, frame: FrameType) -> None:
         for each in self.registrations:
@@ -278,7 +277,7 @@ class Observer:
 
     # --- calls of modules ---
 
-    def _begin_call(self, frame: FrameType) -> Callable:
+    def _begin_call(self, frame: FrameType) -> Watch:
         found = frame.f_locals
         call = Call(found["self"], self.time, parent=self._stack[-1] if self._stack else None)
         call.grad_enabled = torch.is_grad_enabled()
@@ -290,46 +289,39 @@ class Observer:
             call.recomputed = bool(self._passing) and is_checkpointed(frame)
         self.calls.append(call)
         self._stack.append(call)
+        result = yield
+        while self._stack.pop() is not call:
+            continue
+        call.raised = has_raised(frame)
+        call.output = type(result)
+        tensors = tensors_in(result) if call.active or call.parent is None else []
+        call.has_graph = any(tensor.requires_grad for tensor in tensors)
+        if call.active:
+            call.nodes = {tensor.grad_fn for tensor in tensors} - {None}
+            self._hooked.append(call)
+            if len(self._hooked) > _MOST_GRAPHS:
+                self._hooked.popleft().nodes = set()
+        if call.parent is None and call.has_graph:
+            self.last_output = tensors
+        call.forward_result = None
+        call.args, call.kwargs = len(tensors_in(call.args)), len(tensors_in(call.kwargs))
 
-        def finish(frame: FrameType, result: Any) -> None:
-            while self._stack.pop() is not call:
-                continue
-            call.raised = has_raised(frame)
-            call.output = type(result)
-            tensors = tensors_in(result) if call.active or call.parent is None else []
-            call.has_graph = any(tensor.requires_grad for tensor in tensors)
-            if call.active:
-                call.nodes = {tensor.grad_fn for tensor in tensors} - {None}
-                self._hooked.append(call)
-                if len(self._hooked) > _MOST_GRAPHS:
-                    self._hooked.popleft().nodes = set()
-            if call.parent is None and call.has_graph:
-                self.last_output = tensors
-            call.forward_result = None
-            call.args, call.kwargs = len(tensors_in(call.args)), len(tensors_in(call.kwargs))
-
-        return finish
-
-    def _begin_forward(self, frame: FrameType) -> Callable | None:
+    def _begin_forward(self, frame: FrameType) -> Watch:
         module = next(iter(frame.f_locals.values()), None)
         if not isinstance(module, nn.Module) or getattr(module.forward, "__code__", None) is not frame.f_code:
-            return None
+            return
         call = self._stack[-1] if self._stack else None
         if call and call.module is module and not call.forward_began:
             call.forward_began = True
-
-            def finish(frame: FrameType, result: Any) -> None:
-                call.forward_result = result
-
-            return finish
+            call.forward_result = yield
+            return
         direct = Call(module, self.time, place_of(frame.f_back), direct=True)
         direct.active = [each for each in self.registrations if each.active and each.is_on(module)]
         self.calls.append(direct)
-        return None
 
     # --- backward, steps, compiled code ---
 
-    def _begin_pass(self, frame: FrameType) -> Callable:
+    def _begin_pass(self, frame: FrameType) -> Watch:
         found = frame.f_locals
         _, keeps, creates, inputs = found["args"][:4]
         nodes = graph_of(found["t_outputs"])
@@ -346,12 +338,9 @@ class Observer:
         self._watch_neighbours()
         self.passes.append(new)
         self._passing.append(new)
-
-        def finish(frame: FrameType, result: Any) -> None:
-            self._passing.remove(new)
-            new.raised = has_raised(frame)
-
-        return finish
+        yield
+        self._passing.remove(new)
+        new.raised = has_raised(frame)
 
     def _see_scaling(self, frame: FrameType) -> None:
         self.scaled = self.scaled or frame.f_locals["self"].is_enabled()
@@ -359,26 +348,25 @@ class Observer:
     def _see_asking(self, frame: FrameType) -> None:
         self.asked.append(self.time)
 
-    def _see_compiler(self, frame: FrameType) -> Callable | None:
+    def _see_compiler(self, frame: FrameType) -> Watch:
         name, file = frame.f_code.co_name, os.path.basename(frame.f_code.co_filename)
         if file == "eval_frame.py" and name == "compile_wrapper" and not self._building:
             self.compiled.append(self.time)
-        if file != "convert_frame.py" or name != "__call__":
-            return None
-        self._building += 1
-
-        def finish(frame: FrameType, result: Any) -> None:
+        if file == "convert_frame.py" and name == "__call__":
+            self._building += 1
+            yield
             self._building -= 1
-
-        return finish
 
     # --- the hook itself ---
 
-    def _begin_run(self, frame: FrameType) -> Callable | None:
+    def _begin_run(self, frame: FrameType) -> Watch:
         if frame.f_code not in self._codes or not is_run_of(self.hook, frame):
-            return self._begin_neighbour(frame) if frame.f_code in self._neighbours else None
+            if frame.f_code in self._neighbours:
+                returned = yield
+                self._changed = self.time if returned is not None else 0
+            return
         if not (self._stack or self._passing or frame.f_back.f_code.co_filename.startswith(TORCH)):
-            return None  # the user's own code calls it
+            return  # the user's own code calls it
         module, values = split_arguments(self.hook, frame)
         call = self._stack[-1] if self._stack and self._stack[-1].module is module else None
         backward = self._passing[-1] if self._passing and not (call and call.recomputed) else None
@@ -388,12 +376,9 @@ class Observer:
         if module is not None:
             self.kept += [(weakref.ref(tensor), _version_of(tensor)) for tensor in tensors_in(values)]
         self.runs.append(run)
-
-        def finish(frame: FrameType, result: Any) -> None:
-            run.raised = has_raised(frame)
-            run.returned = None if result is None else shapes_in(result)
-
-        return finish
+        returned = yield
+        run.raised = has_raised(frame)
+        run.returned = None if returned is None else shapes_in(returned)
 
     def _watch_neighbours(self) -> None:
         """Watch the hooks that stand before this one in its tables, for what they return goes to the next."""
@@ -403,12 +388,6 @@ class Observer:
                 for key in keys[: keys.index(each.key)]:
                     self._neighbours.update(codes_of(each.table[key]))
         self._begin.update(dict.fromkeys(self._neighbours, self._begin_run))
-
-    def _begin_neighbour(self, frame: FrameType) -> Callable:
-        def finish(frame: FrameType, result: Any) -> None:
-            self._changed = self.time if result is not None else 0
-
-        return finish
 
 
 # Else torch.compile might compile `see` and what it calls, when it runs inside of the code that is compiled.
@@ -487,19 +466,3 @@ def _is_changed(call: Call, values: list[Any]) -> bool:
 
 def _version_of(tensor: Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
-
-
-def graph_of(roots: Any) -> set[Any]:
-    """Return the nodes of the graph that a backward pass from these tensors or edges would go through."""
-    new = {_node_of(root) for root in roots} - {None}
-    nodes: set[Any] = set()
-    while new:
-        nodes |= new
-        new = {parent for node in new for parent, _ in node.next_functions} - nodes - {None}
-    return nodes
-
-
-def _node_of(root: Any) -> Any:
-    if not isinstance(root, Tensor):
-        return root.node  # an edge
-    return torch.autograd.graph.get_gradient_edge(root).node if root.requires_grad else None

@@ -176,6 +176,22 @@ def shapes_in(value: Any) -> Any:
     return map_tensors(lambda t: tuple(t.shape), value, lambda leaf: None if leaf is None else type(leaf).__name__)
 
 
+def graph_of(roots: Any) -> set[Any]:
+    """Return the nodes of the graph that a backward pass from these tensors or edges would go through."""
+    new = {_node_of(root) for root in roots} - {None}
+    nodes: set[Any] = set()
+    while new:
+        nodes |= new
+        new = {parent for node in new for parent, _ in node.next_functions} - nodes - {None}
+    return nodes
+
+
+def _node_of(root: Any) -> Any:
+    if not isinstance(root, Tensor):
+        return root.node  # an edge
+    return torch.autograd.graph.get_gradient_edge(root).node if root.requires_grad else None
+
+
 def _copy_detached(tensor: Tensor) -> Tensor:
     with torch.inference_mode(False):  # so that the copy is a normal tensor, which may be used in a graph later
         return tensor.detach().clone()

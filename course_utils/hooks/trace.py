@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from course_utils.hooks.inventory import CALL_KINDS, FoundHook, list_hooks
-from course_utils.hooks.record import shapes_in, tensors_in, uncompiled, watch_gradient, why_no_gradient
+from course_utils.hooks.record import graph_of, shapes_in, tensors_in, uncompiled, watch_gradient, why_no_gradient
 
 
 @dataclasses.dataclass
@@ -163,9 +163,6 @@ def go_backward(output: Any) -> bool:
         return False
     # A scalar needs no `grad_outputs`; for them, torch 2.15 would import sympy first (0.5 s).
     sums = [(root.real if root.is_complex() else root).sum() for root in roots]
-    nodes, new = {None}, {each.grad_fn for each in sums}
-    while new:
-        nodes |= new
-        new = {parent for node in new for parent, _ in node.next_functions} - nodes
-    torch.autograd.grad(sums, [node.variable for node in nodes if hasattr(node, "variable")], allow_unused=True)
+    leaves = [node.variable for node in graph_of(sums) if hasattr(node, "variable")]
+    torch.autograd.grad(sums, leaves, allow_unused=True)
     return True

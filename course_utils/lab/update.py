@@ -20,7 +20,7 @@ from nbformat.corpus.words import generate_corpus_id as new_id
 
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab.merge import Answer, cells_by_id, find_answers, merge, move_in
-from course_utils.root import ASSETS, BACKUPS, ROOT, repository, write_whole
+from course_utils.root import ASSETS, BACKUPS, ROOT, CourseError, repository, write_whole
 
 BASE = ".base"
 
@@ -59,8 +59,16 @@ def update_lessons(lessons: Iterable[Path], work: Path) -> Iterator[Update]:
 
 
 def write_copies(folder: Path = ROOT / "build" / "copies") -> int:
-    """Write copies for Colab and a JupyterHub to `folder`, whose first cell installs the course; returns 0."""
+    """Write copies for Colab and a JupyterHub to `folder`, whose first cell installs the course; returns 0.
+
+    Raises `CourseError` as long as the course has no address.
+    """
     address, get = repository(), (ASSETS / "get_course.txt").read_text(encoding="utf-8")
+    if address.endswith("/REPOSITORY"):
+        raise CourseError(
+            "The copies install the course from its address, and it has none yet. "
+            "Write the address as `Repository` in pyproject.toml, run `make notebooks`, and then `make copies` again."
+        )
     shutil.rmtree(folder, ignore_errors=True)
     for _, path, _ in update_lessons(sorted((ROOT / "notebooks").glob("*.ipynb")), folder):
         copy = nbformat.read(path, as_version=4)

@@ -1,4 +1,4 @@
-"""What the lesson's own files say to a class: its cut of 90 minutes, and what stands around each prediction."""
+"""What the lesson's own files say to a class: its plan for 90 minutes, and what stands around each prediction."""
 
 import ast
 import base64
@@ -20,7 +20,7 @@ MOST_LINES = 24  # of code beside a question
 
 
 class Step(NamedTuple):
-    """A row of the cut of 90 minutes: from which minute to which, the sections, what to do in the room and at home."""
+    """A row of the plan for 90 minutes: from when to when, the sections, what to do in the room and at home."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ def lessons() -> list[str]:
 
 
 def plan_of(lesson: int) -> list[Step]:
-    """The cut of 90 minutes in the teacher's notes of a lesson."""
+    """The plan for 90 minutes in the teacher's notes of a lesson."""
     cells = read_source(*choose([f"{lesson:02d}"])).cells
     notes = "\n".join(cell.source for cell in cells if "instructor" in tags_of(cell))
     return [Step(int(start), int(end), *row) for start, end, *row in ROW.findall(notes)]

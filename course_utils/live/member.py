@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from course_utils.exercises import classroom, saved_progress
 from course_utils.root import write_whole
@@ -94,22 +94,6 @@ def _open(url: str, content: object = None, token: str = "", patience: float = 0
     return urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=patience or PATIENCE)
 
 
-# ---- the three places where the class touches the lesson
-
-
-def _start_listening(tell: Callable[[str, str, str, str], str]) -> None:
-    classroom.joined_class.listeners.append(tell)
-
-
-def _stop_listening(tell: Callable[[str, str, str, str], str]) -> None:
-    with contextlib.suppress(ValueError):  # it has stopped already
-        classroom.joined_class.listeners.remove(tell)
-
-
-def _open_explanations(opened: Mapping[str, bool]) -> None:
-    classroom.follow_class(opened)
-
-
 class _Member:
     """The learner of this kernel, from `join` until `leave`, with a thread that sends and one that follows."""
 
@@ -117,21 +101,22 @@ class _Member:
         self.address, self.token = address, token
         self._waiting: queue.SimpleQueue[dict[str, str]] = queue.SimpleQueue()
         self._lost = self._told = self._gone = self._forgotten = False
-        _open_explanations(opened)  # before the first vote, which would open one
-        _start_listening(self.tell)
+        classroom.follow_class(opened)  # before the first vote, which would open one
+        classroom.joined_class.listeners.append(self.tell)
         for work in (self._send, self._follow):
             threading.Thread(target=work, daemon=True).start()
 
     def leave(self) -> None:
         """Report nothing any more."""
         self._gone = True
-        _stop_listening(self.tell)
+        with contextlib.suppress(ValueError):  # it has left already
+            classroom.joined_class.listeners.remove(self.tell)
 
     def tell(self, kind: str, name: str, said: str, cause: str) -> str:
         """Report what was checked or chosen; what it answers is shown to the learner."""
         if self._forgotten:
             self.leave()
-            _open_explanations({})
+            classroom.follow_class({})
             return FORGOTTEN
         self._waiting.put({"id": uuid.uuid4().hex, "kind": kind, "name": name, "said": said, "cause": cause})
         if self._lost and not self._told:
@@ -167,13 +152,13 @@ class _Member:
                     for line in lines:
                         heard = time.monotonic()
                         if line.startswith(b"data: ") and not self._gone:
-                            _open_explanations(json.loads(line.removeprefix(b"data: ")))
+                            classroom.follow_class(json.loads(line.removeprefix(b"data: ")))
             except urllib.error.HTTPError as error:
                 self._forgotten = self._forgotten or error.code == 401
             except (OSError, ValueError, TypeError, http.client.HTTPException):
                 pass  # the class is away: try again
             if time.monotonic() - heard > ALONE:
-                _open_explanations({})
+                classroom.follow_class({})
             time.sleep(CHANCE.uniform(0.5, 2))
         if self._forgotten:
-            _open_explanations({})
+            classroom.follow_class({})

@@ -3,7 +3,6 @@
 import hashlib
 import re
 import secrets
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from hmac import compare_digest
 from pathlib import Path
 
 from course_utils.live.store import Store
-from course_utils.root import CourseError
+from course_utils.root import CourseError, name_key
 
 LETTERS = "ACDEFGHJKLMNPQRTUVWXY34679"  # of codes: none looks like another
 ROOM_CODE, OWN_CODE = 6, 8  # their lengths; whoever has somebody's own code is this learner, so it is longer
@@ -48,7 +47,7 @@ class People:
 
     def __init__(self, store: Store, roster: Sequence[str] = ()) -> None:
         self._store = store
-        self.roster = {_key(name): name for name in roster}
+        self.roster = {name_key(name): name for name in roster}
         self.all: dict[int, Learner] = {}
         self.reported: Counter[int] = Counter()  # how often each has reported something
         self.wrong_codes = 0  # since the class began or went on
@@ -77,7 +76,7 @@ class People:
     @property
     def missing(self) -> list[str]:
         """The names of the roster that nobody has yet."""
-        taken = {_key(each.name) for each in self.here.values()}
+        taken = {name_key(each.name) for each in self.here.values()}
         return [name for key, name in self.roster.items() if key not in taken]
 
     def change_code(self) -> None:
@@ -158,16 +157,16 @@ class People:
 
     def _choose_name(self, number: int, wanted: str) -> str:
         """The name as it may be shown. Without a roster, the second `Ann` becomes `Ann (2)`. Raises `Refused`."""
-        others = {_key(each.name) for each in self.here.values() if each.number != number}
+        others = {name_key(each.name) for each in self.here.values() if each.number != number}
         if self.roster:
-            if _key(wanted) not in self.roster:
+            if name_key(wanted) not in self.roster:
                 raise Refused(NOT_LISTED)
-            if _key(wanted) in others:
+            if name_key(wanted) in others:
                 raise Refused(TAKEN)
-            return self.roster[_key(wanted)]
+            return self.roster[name_key(wanted)]
         wanted = wanted or f"Learner {number}"
         name, count = wanted, 1
-        while _key(name) in others:
+        while name_key(name) in others:
             count += 1
             name = f"{wanted} ({count})"
         return name
@@ -196,8 +195,8 @@ def read_roster(path: Path) -> list[str]:
     except (OSError, ValueError) as error:
         raise CourseError(f"The roster {path} cannot be read as text: {error}") from None
     names = [name for name in map(_clean, lines) if name]
-    counts = Counter(map(_key, names))
-    if twice := [name for name in names if counts[_key(name)] > 1]:
+    counts = Counter(map(name_key, names))
+    if twice := [name for name in names if counts[name_key(name)] > 1]:
         raise CourseError(f"The roster {path} has {twice[0]} twice: give them names that differ.")
     if not names:
         raise CourseError(f"The roster {path} holds no names. Write one name on each line.")
@@ -212,11 +211,6 @@ def _clean(name: str) -> str:
     """A name as it may be shown: on one line, without signs that are not seen, and not too long."""
     seen = "".join(sign for sign in name if sign.isprintable() or sign.isspace())
     return " ".join(seen.split())[:MOST_NAME]
-
-
-def _key(name: str) -> str:
-    """What two names have in common that look the same: without accents, capitals and the width of letters."""
-    return re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFKD", name)).casefold()
 
 
 def _same(one: str, other: str) -> bool:

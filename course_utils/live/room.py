@@ -97,7 +97,7 @@ class Room:
 
     @property
     def plan(self) -> list[Step]:
-        """The lesson's cut of 90 minutes."""
+        """The lesson's plan for 90 minutes."""
         return self._plan
 
     @property

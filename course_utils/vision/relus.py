@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from course_utils.hooks.record import graph_of
+
 _ACTIVATIONS = (  # that are no ReLU, as they are called in a graph
     "Celu", "Clamp", "ClampMax", "ClampMin", "Elu", "Gelu", "Glu", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh",
     "LeakyRelu", "LogSigmoid", "Mish", "PreluKernel", "RreluWithNoise", "Sigmoid", "Silu", "Softplus", "Softshrink",
@@ -42,12 +44,8 @@ def find_relus(logits: Tensor, leaf: Tensor) -> Relus:
 
 def _find_nodes_between(logits: Tensor, leaf: Tensor) -> set[Any]:
     users = defaultdict(list)  # of each node: those that hand it gradients
-    waiting = [logits.grad_fn]
-    while waiting:
-        node = waiting.pop()
+    for node in graph_of([logits]):
         for each, _ in node.next_functions:
-            if each is not None and each not in users:
-                waiting.append(each)
             users[each].append(node)
     between = set()
     waiting = [torch.autograd.graph.get_gradient_edge(leaf).node]

@@ -23,31 +23,20 @@
 # - **Work** through a lesson: explore, predict, run, read why, answer.
 # - **Read** what a check tells you, and ask for a hint.
 #
-# **Time:** about 15 minutes.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 3 | Is this computer ready? | everybody runs the first cells; you walk round, and repair with the doctor's own sentences |
-# | 3 | How a lesson works | everybody commits to the prediction, even those who know the answer; then they run the cell |
-# | 5 | One exercise, together | read the wrong answer's outcome aloud, line by line |
-# | 2 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks |
-# | 2 | Glossary · Summary · Go further | to look words up later; do not read it aloud |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 4 | Is this computer ready? | everybody has opened the lesson before the session; you mend what the doctor names | installing, before the session |
-# | 4 to 8 | How a lesson works | the prediction, by vote; nobody is asked for a reason yet | nothing |
-# | 8 to 13 | One exercise, together | exercise 1 | nothing |
-# | 13 to 14 | The lessons · Your progress | only where the table stands | `progress.json` |
-# | 14 to 15 | Glossary · Summary · Go further | where the words are explained | reading the glossary |
+# | 0 to 5 | Is this computer ready? | everybody has opened the lesson before the session; you walk round, and repair with the doctor's own sentences | installing, before the session |
+# | 5 to 9 | How a lesson works | the prediction, by vote, even of those who know the answer; nobody is asked for a reason yet | nothing |
+# | 9 to 17 | One exercise, together | exercise 1; read the wrong answer's outcome aloud, line by line | nothing |
+# | 17 to 19 | The lessons · Your progress | show `progress.json`; whoever deletes it loses only the check marks | nothing |
+# | 19 to 20 | Glossary · Summary · Go further | where the words are explained | reading the glossary |
 #
-# **Homework:** No exercise stays for home. The other 75 minutes of the session are for lesson 01.
+# **Homework:** No exercise stays for home. The other 70 minutes of the session are for lesson 01.
 
 # %% [markdown]
 # ## Is this computer ready?
@@ -191,18 +180,21 @@ check(largest)
 # %% [markdown]
 # ## The lessons
 #
-# | | Lesson | You learn | Minutes |
-# |---|---|---|---|
-# | 01 | [Tensor hooks](01_tensor_hooks.ipynb) | to see and to change a gradient on its way | 88 |
-# | 02 | [retain_grad or a hook](02_retain_grad_or_hook.ipynb) | which to use when, and what it costs | 88 |
-# | 03 | [Module hooks](03_module_hooks.ipynb) | to watch and to change any layer of a network | 88 |
-# | 04 | [Inside a call](04_inside_call.ipynb) | what happens between `module(x)` and `forward`, line by line | 89 |
-# | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture | 89 |
-# | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture | 89 |
-# | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to prove what its answer rests on | 90 |
-# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on | 90 |
-# | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles | 70 |
-# | 10 | [Where next](10_where_next.ipynb) | to investigate unknown networks, and to judge the methods themselves | 75 |
+# Each lesson has a core, which takes at most an hour and a quarter. The sections whose titles begin with *More* come on top
+# of it: leave them out when you are short of time. A lesson says at its beginning how many minutes all this takes.
+#
+# | | Lesson | You learn |
+# |---|---|---|
+# | 01 | [Tensor hooks](01_tensor_hooks.ipynb) | to see and to change a gradient on its way |
+# | 02 | [retain_grad or a hook](02_retain_grad_or_hook.ipynb) | which to use when, and what it costs |
+# | 03 | [Module hooks](03_module_hooks.ipynb) | to watch and to change any layer of a network |
+# | 04 | [Inside a call](04_inside_call.ipynb) | what happens between `module(x)` and `forward`, line by line |
+# | 05 | [Feature maps](05_feature_maps.ipynb) | to see what each layer makes of a picture |
+# | 06 | [Guided Backprop](06_guided_backprop.ipynb) | to trace an answer back to the pixels, and to doubt the picture |
+# | 07 | [CAM and Grad-CAM](07_cam_and_grad_cam.ipynb) | to see where a network looks, and to prove what its answer rests on |
+# | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on |
+# | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles |
+# | 10 | [Where next](10_where_next.ipynb) | to investigate unknown networks, and to judge the methods themselves |
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say which lessons this class will take in the room and which at home. The guide for teaching has

@@ -28,46 +28,26 @@
 # - **Predict** the order in which hooks run.
 # - **Find** the place in a network where the gradient gets lost.
 #
-# **Time:** about 88 minutes: 43 to read, predict and try things out, 45 for the exercises.
+# **Minutes:** counted by the build
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 3 | A network that does not learn | let the room guess the cause from the code; write the guesses down and take none of them up yet |
-# | 8 | Where does the gradient go? | the explorer in pairs; somebody computes 2 and 5 with chalk |
-# | 9 | A hook that looks · Back to the patient | exercise 1 in between; then look at the guesses again |
-# | 14 | A hook that changes | both predictions by show of hands; let a 30 and a 15 argue; exercises 2 and 3 |
-# | 8 | Two hooks, and the handle | exercise 4 (`hook_once`) at home if time is short |
-# | 12 | In which order do hooks on different tensors run? · Hooks made in a loop | pencil first: the -10 and the 2; exercise 5 in the room |
-# | 9 | In a network | the point is which hooks need a handle; exercise 6 at home if time is short |
-# | 3 | A hook that writes into the gradient | do not hurry: this bug is silent |
-# | 3 | A tensor that is changed in place later · What raises an error | run and read |
-# | 17 | Two more kinds of hooks | run and read; exercises 7 and 8 at home if time is short |
-# | 2 | The patient, before and after · What old tutorials say · Summary · Go further | one sentence each from three people |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 4 | A network that does not learn | read the code in silence, collect guesses | nothing |
-# | 4 to 14 | Where does the gradient go? | the explorer in pairs; the prediction by one vote | the third task of the explorer |
-# | 14 to 27 | A hook that looks · Back to the patient | exercise 1; the prediction with discussion and a second vote | the example with vectors |
-# | 27 to 46 | A hook that changes | the first prediction by one vote, the second with discussion and a second vote; exercise 2 | the vector graph; exercise 3 |
-# | 46 to 49 | Two hooks, and the handle | show both cells | exercise 4 |
-# | 49 to 57 | In which order do hooks on different tensors run? · Hooks made in a loop | one vote; the -10 and the 2 with a pencil; the three names | the mean, and the order of leaves; exercise 5 |
-# | 57 to 60 | In a network | the second cell, and which hooks need a handle | the first cell; exercise 6 |
-# | 60 to 66 | A hook that writes into the gradient | the prediction with discussion and a second vote | the special case of `sum` |
-# | 66 to 67 | A tensor that is changed in place later · What raises an error | one sentence about each | running and reading both |
-# | 67 to 70 | Two more kinds of hooks | the time line, and the first cell | the second cell; exercises 7 and 8 |
-# | 70 to 75 | The patient, before and after · What old tutorials say · Summary · Go further | the two curves; one sentence each from three people | the table |
+# | 0 to 4 | A network that does not learn | read the code in silence; write the guesses down and take none of them up yet | nothing |
+# | 4 to 13 | Where does the gradient go? | the explorer in pairs; somebody computes 2 and 5 with chalk; the prediction by one vote | the third task of the explorer |
+# | 13 to 26 | A hook that looks · Back to the patient | exercise 1; the prediction with discussion and a second vote; then look at the guesses again | the example with vectors |
+# | 26 to 44 | A hook that changes | the first prediction by one vote; in the second, let a 30 and a 15 argue, and vote again; exercise 2 | the vector graph; exercise 3 |
+# | 44 to 50 | A hook that writes into the gradient | the prediction with discussion and a second vote; do not hurry, because this bug is silent | the special case of `sum` |
+# | 50 to 53 | Two hooks, and the handle | show both cells | nothing |
+# | 53 to 65 | In which order do hooks on different tensors run? · Hooks made in a loop | one vote; the -10 and the 2 with a pencil; the three names | the mean; exercise 4 |
+# | 65 to 70 | The patient, before and after · What old tutorials say · Summary · Go further | the two curves; one sentence each from three people | the table |
 #
-# **Homework:** Exercises 3, 4, 5, 6, 7 and 8, about 36 minutes. The cut takes 75 minutes, because lesson 00 has the
-# first 15 of the session.
+# **Homework:** Exercises 3 and 4, and from the parts called *More* what each person likes. The plan takes 70 minutes,
+# because lesson 00 has the first 20 of the session.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -145,12 +125,13 @@ before = train(admit(Patient))
 # %% tags=["setup"]
 draw_curves(
     {"this network": before},
-    title="The loss falls a little, and then it gets stuck",
-    alt="The loss over 120 training steps. It begins at 0.7, the loss of guessing, and barely falls below it.",
+    title="After 120 steps, the loss has hardly fallen",
+    alt=f"The loss over 120 training steps. It begins at {before[0]:.2f}, the loss of guessing, and slopes gently down to "
+    f"{before[-1]:.2f}.",
 )
 
 # %% [markdown]
-# A healthy network brings this loss down to 0. This one barely beats guessing. Some part of the network
+# A healthy network brings this loss down to 0. After 120 steps, this one barely beats guessing. Some part of the network
 # does not learn, but which one? We will call this network our patient, and we will come back to it as soon as you can
 # look inside.
 
@@ -344,7 +325,7 @@ check(record_gradient)
 # ends there.
 #
 # No error was raised, because `third` and `last` still have something to learn. That is why the loss falls a
-# little. Three lines with a hook were enough to find the place. The cure comes at the end of this lesson.
+# little. Three lines with a hook were enough to find the place. The cure comes later in this lesson.
 
 # %% tags=["predict"]
 predict("patient_layers")
@@ -365,8 +346,7 @@ why("patient_layers")
 # ## A hook that changes
 #
 # If the hook returns a tensor, this tensor **replaces** the gradient, and everything that comes later in backward works
-# with the new one. The following hook does two things. It doubles the gradient in place, and it returns three times the
-# result.
+# with the new one. The following hook doubles the gradient, and it returns three times the result.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Write the function on the board and ask what comes out for a gradient of 1. The 6 has to be clear
@@ -375,24 +355,24 @@ why("patient_layers")
 
 # %%
 def change_gradient(grad):
-    """Double the gradient in place, then return three times that."""
-    grad *= 2
-    return grad * 3
+    """Double the gradient, then return three times that."""
+    doubled = 2 * grad
+    return 3 * doubled
 
 
 # %% [markdown]
 # First we put it on the leaf `w`, whose gradient is 5 without a hook.
 
 # %% [markdown] tags=["sealed"]
-# the hook on the leaf w doubles the gradient in place and returns three times that. What is w.grad?
+# the hook on the leaf w doubles the gradient and returns three times that. What is w.grad?
 #
 # - [ ] 5: That is the gradient without the hook. A hook that returns a tensor replaces the gradient.
 #   > What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook returns?
 # - [ ] 10: Doubling is only the first line; the hook also returns three times the doubled gradient.
 #   > How would you have to change the last line of the hook so that 10 would be right?
-# - [ ] 15: Returning `grad * 3` is only the second line: `grad` had already been doubled.
-#   > When the last line of the hook runs, which number is in `grad`?
-# - [x] 30: 5 is doubled in place to 10, and what is returned, 30, is what the leaf accumulates.
+# - [ ] 15: Three times 5 would be right if the last line used `grad`. It uses the doubled gradient.
+#   > When the last line of the hook runs, which number is in `doubled`?
+# - [x] 30: 5 is doubled to 10, and what is returned, 30, is what the leaf receives.
 #
 # 5 · 2 · 3 = 30. The hook ran once, on the sum of what came along both paths. `x.grad` is still 2, because
 # backward does not pass through `w` on its way to `x`.
@@ -518,6 +498,89 @@ check(keep_positive)
 # back through any number of layers. Lesson 02 measures it.)
 
 # %% [markdown]
+# ## A hook that writes into the gradient
+#
+# In many old tutorials such a hook begins with `grad *= 2`. This line works **in place**, that is, it writes into the
+# tensor that the hook was given. On `w` we get the same 30 as before:
+
+
+# %%
+def change_in_place(grad):
+    """Write twice the gradient into the tensor, then return three times that."""
+    grad *= 2
+    return grad * 3
+
+
+w, x, a, b, y = two_path_graph()
+w.register_hook(change_in_place)
+y.backward()
+print(f"in place: w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
+
+# %% [markdown]
+# Now take e = c + d. Addition passes its gradient on unchanged to both `c` and `d`. A hook on `c` multiplies the gradient
+# by 100 in place.
+
+# %% [markdown] tags=["sealed"]
+# e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?
+#
+# - [ ] 2: That is what one would want. But c and d are handed the very same gradient tensor, and the hook writes into it.
+#   > With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient
+#   > tensors?
+# - [ ] 100: The hook multiplies what is there, 2.
+#   > Which number does the hook find in `grad`? What does `mul_(100)` make of it?
+# - [x] 200: c and d share one gradient tensor. The hook wrote into it before it reached d.
+# - [ ] an error: Here nothing stops it, and that is what makes it dangerous.
+#   > Which line should raise the error? And how could PyTorch know there that this change was not wanted?
+#
+# PyTorch does not copy the gradient for each operand of an addition: the siblings `c` and `d` receive **the same
+# tensor**.
+#
+# - With the hook on `c`, both gradients are 200. `c` came first, the hook wrote into the shared tensor, and `d`
+#   found it changed.
+# - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
+#
+# The result depends on which of the two comes first, and you cannot choose that.
+
+# %% tags=["predict"]
+predict("sibling_gradient")
+
+# %%
+for place in ("c", "d"):
+    c, d = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    e = c + d
+    hooked = c if place == "c" else d
+    hooked.register_hook(lambda grad: grad.mul_(100))  # the underscore: in place
+    (2 * e).sum().backward()
+    print(f"in-place hook on {place}: c.grad = {c.grad.tolist()}  d.grad = {d.grad.tolist()}")
+
+# %% tags=["why"]
+why("sibling_gradient")
+
+# %% [markdown]
+# A plain `sum` is a special case. Its gradient is a single number that is stretched to the shape of the tensor, and
+# PyTorch refuses to write into it.
+
+# %%
+c, d = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+c.register_hook(lambda grad: grad.mul_(100))
+try:
+    (c + d).sum().backward()
+except RuntimeError as error:
+    print("RuntimeError:", str(error).split(".")[0])
+
+# %% [markdown]
+# **The rule:** a hook never writes into `grad`. It returns a new tensor. Write `return grad * 100`, not
+# `grad.mul_(100)` and not `grad *= 100`, even where it would do no harm.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "`grad *= 2` and `grad = grad * 2` are the same." **Ask:** "Which of the two lines makes a new
+# tensor? Whose is the old one?" **Expect:** "I return it anyway, so it does not matter." **Then show:** the cell with
+# the hook on c and on d: one program, two results, and no error in either.
+#
+# **For discussion:** the siblings were 200 and 200, or 2 and 200. Which one will you get in a network? (You cannot
+# know, because the order of siblings inside autograd is not promised. That is why there is a rule.)
+
+# %% [markdown]
 # ## Two hooks, and the handle
 #
 # A tensor may have several hooks. They run in the order in which they were registered, and each receives what the one
@@ -542,29 +605,6 @@ o.backward(retain_graph=True)  # keeps the graph, so that we can go backward onc
 doubling.remove()
 o.backward()
 print("x.grad =", x.grad.tolist(), " the sum of both passes: 2·w + w")
-
-# %% [markdown]
-# ### Exercise 4 · A hook that runs only once
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. A hook may remove itself: it only needs its own handle.
-# 2. The inner function may use `handle` although it is assigned below it: it is looked up when the hook runs.
-
-
-# %% tags=["answer"]
-def hook_once(tensor, hook):
-    """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
-
-    What `hook` returns counts, as with `register_hook`, and what it raises goes on.
-    After the first backward your hook is gone from `tensor`, even if `hook` raised;
-    other hooks stay. Return nothing.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(hook_once)
 
 # %% [markdown]
 # ## In which order do hooks on different tensors run?
@@ -639,23 +679,10 @@ b.register_hook(lambda grad: print("b:", [round(value, 6) for value in grad.toli
 b.mean().backward()
 
 # %% [markdown]
-# So far, what was computed last came first in backward. Is this also true of leaves? Here the leaf `u` is the first
-# tensor that we make, before `p` and `q`.
-
-# %%
-u = torch.tensor(3.0, requires_grad=True)
-p = torch.tensor(2.0, requires_grad=True)
-q = 5 * p
-y = q * u
-for name, tensor in {"u": u, "p": p, "q": q, "y": y}.items():
-    tensor.register_hook(lambda grad, name=name: print(f"{name}: {grad:g}"))
-y.backward()
+# Results come in the reverse order of their computation. The rule behind it is the only one that you can rely on: a tensor
+# comes after everything that was computed from it.
 
 # %% [markdown]
-# `u` does not wait until the end. PyTorch handles a leaf as soon as its gradient is complete. Results come in the
-# reverse order of their computation. You can rely on only one rule: a tensor comes after everything that was computed
-# from it.
-#
 # ## Hooks made in a loop
 #
 # In the next cell three hooks are made in a loop. Each of them is meant to append its own name.
@@ -677,7 +704,7 @@ print(names)
 # the line that made it, so it has to bring its name along. The loop over the patient's parameters did this with
 # `name=name`.
 #
-# ### Exercise 5 · Record several gradients by name
+# ### Exercise 4 · Record several gradients by name
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -701,8 +728,79 @@ def record_by_name(tensors):
 # %% tags=["check"]
 check(record_by_name)
 
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "Hooks fire in the order in which I registered them." **Ask:** "z was registered last. Why did it
+# print first?" **Answer:** backward starts at the result. The order of registration decides only between two hooks on
+# one tensor.
+#
+# **Misconception:** "In the loop each hook has its own name." **Ask:** "When is `name` looked up?" **Expect:** "When
+# the lambda is made." **Then show:** change `name` after the loop and go backward once more.
+
 # %% [markdown]
-# ## In a network
+# ## The patient, before and after
+#
+# You know which line is to blame. Here is the function without its mistake, and the network is trained again. Nothing
+# else has changed.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Go through the guesses of the first slide, and ask which of them the hooks had already excluded.
+# Then ask why there was no error: the network is correct as a computation, and only its graph is cut.
+
+
+# %%
+def standardise(h):
+    """Give each column of `h` the mean 0 and the standard deviation 1."""
+    return (h - h.mean(dim=0)) / (h.std(dim=0) + 1e-5)
+
+
+after = train(admit(Patient))
+
+# %% tags=["setup"]
+draw_curves(
+    {"before": before, "after": after},
+    title="After the cure, the loss falls to 0",
+    alt=f"The loss over 120 training steps. Before the cure it ends at {before[-1]:.2f}. After the cure it falls to "
+    f"{after[-1]:.2f}.",
+)
+
+# %% [markdown]
+# Three lines with a hook found what no error message told. Here the patient's story ends. The parts called *More* can wait:
+# the lesson goes on with [what old tutorials say](#What-old-tutorials-say).
+
+# %% [markdown] tags=["more"]
+# ## More: A hook that removes itself
+#
+# A hook that nobody removes runs in every later backward pass. Sometimes you want only the first gradient, and then the
+# hook can take itself away.
+#
+# ### Exercise 5 · A hook that runs only once
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A hook may remove itself: it only needs its own handle.
+# 2. The inner function may use `handle` although it is assigned below it: it is looked up when the hook runs.
+
+
+# %% tags=["answer"]
+def hook_once(tensor, hook):
+    """Run `hook` on the first gradient that reaches `tensor`, and on no later one.
+
+    What `hook` returns counts, as with `register_hook`, and what it raises goes on.
+    After the first backward your hook is gone from `tensor`, even if `hook` raised;
+    other hooks stay. Return nothing.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(hook_once)
+
+# %% [markdown] tags=["instructor"]
+# **For discussion:** who removes the hook in exercise 5, and why may a hook remove itself? (Registering returns the
+# handle. The hook looks it up when it runs, which is later.)
+
+# %% [markdown] tags=["more"]
+# ## More: Hooks inside a network
 #
 # Inside `forward` you have the activations at hand, so you can register hooks on them there. The next network lets only
 # gradients ≥ 0 pass back into its convolution, and a second hook checks that it worked.
@@ -776,84 +874,27 @@ def freeze_biases(model):
 # %% tags=["check"]
 check(freeze_biases)
 
-# %% [markdown]
-# ## A hook that writes into the gradient
+# %% [markdown] tags=["more"]
+# ## More: Leaves, later values and errors
 #
-# In e = c + d, addition passes its gradient on unchanged to both `c` and `d`. Now a hook on `c` multiplies the
-# gradient by 100 **in place**, that is, it writes into the tensor that it was given.
-
-# %% [markdown] tags=["sealed"]
-# e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?
-#
-# - [ ] 2: That is what one would want. But c and d are handed the very same gradient tensor, and the hook writes into it.
-#   > With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient
-#   > tensors?
-# - [ ] 100: The hook multiplies what is there, 2.
-#   > Which number does the hook find in `grad`? What does `mul_(100)` make of it?
-# - [x] 200: c and d share one gradient tensor. The hook wrote into it before it reached d.
-# - [ ] an error: Here nothing stops it, and that is what makes it dangerous.
-#   > Which line should raise the error? And how could PyTorch know there that this change was not wanted?
-#
-# PyTorch does not copy the gradient for each operand of an addition: the siblings `c` and `d` receive **the same
-# tensor**.
-#
-# - With the hook on `c`, both gradients are 200. `c` came first, the hook wrote into the shared tensor, and `d`
-#   found it changed.
-# - With the hook on `d`, `c` had already taken its gradient, so only `d` is changed.
-#
-# The result depends on which of the two comes first, and you cannot choose that.
-
-# %% tags=["predict"]
-predict("sibling_gradient")
+# Three short cells follow, each about a rule that you will need one day. The first one is about leaves. Is what was computed
+# last always the first in backward? Here the leaf `u` is the first tensor that we make, before `p` and `q`.
 
 # %%
-for place in ("c", "d"):
-    c, d = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    e = c + d
-    hooked = c if place == "c" else d
-    hooked.register_hook(lambda grad: grad.mul_(100))  # the underscore: in place
-    (2 * e).sum().backward()
-    print(f"in-place hook on {place}: c.grad = {c.grad.tolist()}  d.grad = {d.grad.tolist()}")
-
-# %% tags=["why"]
-why("sibling_gradient")
+u = torch.tensor(3.0, requires_grad=True)
+p = torch.tensor(2.0, requires_grad=True)
+q = 5 * p
+y = q * u
+for name, tensor in {"u": u, "p": p, "q": q, "y": y}.items():
+    tensor.register_hook(lambda grad, name=name: print(f"{name}: {grad:g}"))
+y.backward()
 
 # %% [markdown]
-# A plain `sum` is a special case. Its gradient is a single number that is stretched to the shape of the tensor, and
-# PyTorch refuses to write into it.
-
-# %%
-c, d = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-c.register_hook(lambda grad: grad.mul_(100))
-try:
-    (c + d).sum().backward()
-except RuntimeError as error:
-    print("RuntimeError:", str(error).split(".")[0])
+# `u` does not wait until the end. PyTorch handles a leaf as soon as its gradient is complete. The rule holds here too: `u`
+# comes after `y`, which was computed from it.
 
 # %% [markdown]
-# **The rule:** a hook never writes into `grad`. It returns a new tensor. Write `return grad * 100`, not
-# `grad.mul_(100)` and not `grad *= 100`.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "`grad *= 2` and `grad = grad * 2` are the same." **Ask:** "Which of the two lines makes a new
-# tensor? Whose is the old one?" **Expect:** "I return it anyway, so it does not matter." **Then show:** the cell with
-# the hook on c and on d: one program, two results, and no error in either.
-#
-# **Misconception:** "Hooks fire in the order in which I registered them." **Ask:** "z was registered last. Why did it
-# print first?" **Answer:** backward starts at the result. The order of registration decides only between two hooks on
-# one tensor.
-#
-# **Misconception:** "In the loop each hook has its own name." **Ask:** "When is `name` looked up?" **Expect:** "When
-# the lambda is made." **Then show:** change `name` after the loop and go backward once more.
-#
-# **For discussion:** the siblings were 200 and 200, or 2 and 200. Which one will you get in a network? (You cannot
-# know, because the order of siblings inside autograd is not promised. That is why there is a rule.)
-#
-# **For discussion:** who removes the hook in exercise 4, and why may a hook remove itself? (Registering returns the
-# handle. The hook looks it up when it runs, which is later.)
-
-# %% [markdown]
-# ## A tensor that is changed in place later
+# ### A tensor that is changed in place later
 #
 # A hook belongs to the *value* that the tensor had when the hook was registered. In the next cell `h` is multiplied by
 # 10 in place between two registrations. So there is one name, but there are two values and two gradients.
@@ -875,7 +916,7 @@ h.sum().backward()
 # so its hook sees 10. In-place ReLUs do this to activations in real networks. You will meet them again in lesson 03.
 
 # %% [markdown]
-# ## What raises an error
+# ### What raises an error
 #
 # Whatever a hook returns has to take the place of the gradient, so it must be a tensor of the same shape and dtype. You
 # can register the four hooks below, but each of them raises an error when backward runs.
@@ -909,8 +950,8 @@ except RuntimeError as error:
 # One mistake raises *no* error: if you register a hook after backward, it simply waits for the next backward pass. This
 # is a common reason why a hook never runs.
 
-# %% [markdown]
-# ## Two more kinds of hooks
+# %% [markdown] tags=["more"]
+# ## More: Two more kinds of hooks
 #
 # A hook on a leaf runs **before** the gradient is added to `.grad`. If you want the moment **after** that, when `.grad`
 # is complete, use `register_post_accumulate_grad_hook`. It works on leaves only, and its function receives the tensor,
@@ -999,40 +1040,13 @@ check(step_in_backward)
 # **Misconception:** "A hook on a leaf sees `.grad`." **Ask:** "In the second pass, what does the first hook print, and
 # what does the other one print?" **Answer:** 3 and 6: the plain hook runs before the gradient is added.
 #
-# **Misconception:** "`tensor.grad` holds it, I only have to read it in my function" (exercises 1 and 5). **Ask:** "When
+# **Misconception:** "`tensor.grad` holds it, I only have to read it in my function" (exercises 1 and 4). **Ask:** "When
 # does this line run, and what has happened by then?" **Then show:** a print in the body and one in the hook; let them
 # say which comes first.
 #
 # **For discussion:** what does exercise 8 save? (Each gradient is freed as soon as it has been
 # used, so they are never all in memory. It is not quite one at a time: the node of a Linear layer hands on the
 # gradients of its weight and its bias together.)
-
-# %% [markdown]
-# ## The patient, before and after
-#
-# You know which line is to blame. Here is the function without its mistake, and the network is trained again. Nothing
-# else has changed.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Go through the guesses of the first slide, and ask which of them the hooks had already excluded.
-# Then ask why there was no error: the network is correct as a computation, and only its graph is cut.
-
-
-# %%
-def standardise(h):
-    """Give each column of `h` the mean 0 and the standard deviation 1."""
-    return (h - h.mean(dim=0)) / (h.std(dim=0) + 1e-5)
-
-
-after = train(admit(Patient))
-
-# %% tags=["setup"]
-draw_curves(
-    {"before": before, "after": after},
-    title="After the cure, the loss falls to 0",
-    alt="The loss over 120 training steps. Before the cure it gets stuck above 0.6. After the cure it falls to 0 within "
-    "about 100 steps.",
-)
 
 # %% [markdown]
 # ## What old tutorials say
@@ -1058,7 +1072,7 @@ draw_curves(
 # - Hooks on one tensor run in the order of their registration. A tensor comes after everything that was computed from
 #   it.
 # - A replaced gradient changes only what backward reaches through this tensor.
-# - Never write into `grad`, bind loop variables, and remove the hooks that you no longer need.
+# - Never write into `grad`: return a new tensor. Bind loop variables, and remove the hooks that you no longer need.
 # - `register_post_accumulate_grad_hook` runs when `.grad` is complete, `register_multi_grad_hook` when several
 #   gradients are there.
 # - If a layer does not learn, put a hook on every parameter. The gradient was lost between the last layer that it

@@ -27,41 +27,26 @@
 # - **Choose** between `retain_grad`, a hook and `torch.autograd.grad` for a task.
 # - **Shrink** what forward saves for backward, and **name** the price.
 #
-# **Time:** about 88 minutes: 46 to read, predict and try things out, 42 for the exercises.
+# **Minutes:** counted by the build
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell.
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 2 | A training that fills the memory | collect guesses; write them down and take none of them up yet |
-# | 10 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; collect the ways to get None from the room before you show them |
-# | 12 | Before or after the hooks? | the explorer in pairs; exercise 2 at home if time is short |
-# | 12 | A tensor that is changed in place later · Two backward passes | a prediction each; write the votes on the board; exercise 3 |
-# | 7 | What it costs | let them guess all four bars before the chart |
-# | 16 | One row of each gradient · When to use which | exercises 4 and 5; the table is to look things up in |
-# | 13 | What forward saves for backward | exercise 6; `count_saved_bytes` is the one that is useful at work |
-# | 13 | When saving less goes wrong | exercise 7 |
-# | 3 | The patient, before and after · What old tutorials say · Summary · Go further | which of the sentences had they heard? |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 4 | A training that fills the memory | collect guesses, and vote | nothing |
-# | 4 to 14 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; the ways to get None, from the room | the two graphs with a pencil |
-# | 14 to 26 | Before or after the hooks? | the explorer in pairs; the prediction with discussion and a second vote | exercise 2 |
-# | 26 to 34 | A tensor that is changed in place later · Two backward passes | one vote each | `torch.autograd.grad`; exercise 3 |
-# | 34 to 44 | What it costs | one vote; guesses for the four bars, then the chart | residual and dense networks |
-# | 44 to 58 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise 4 | the sigmoids, and the table; exercise 5 |
-# | 58 to 69 | What forward saves for backward | both first cells; exercise 6 | float16 and computing again |
-# | 69 to 76 | When saving less goes wrong | one vote | weights, and mistakes of `unpack`; exercise 7 |
+# | 0 to 4 | A training that fills the memory | collect guesses, and vote; write the votes down and take none of them up yet | nothing |
+# | 4 to 17 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; collect the ways to get `None` from the room before you show them | nothing |
+# | 17 to 34 | Before or after the hooks? | the explorer in pairs; the prediction with discussion and a second vote; exercise 2 | nothing |
+# | 34 to 39 | Pause | a rest, or time to finish an exercise | nothing |
+# | 39 to 50 | What it costs | one vote; guesses for the four bars, then the chart | nothing |
+# | 50 to 73 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise 3; a task of yours, to be found in the table | the sigmoids; exercise 4 |
+# | 73 to 76 | What forward saves for backward | guess the number before the cell runs | nothing |
 # | 76 to 86 | The patient, before and after · What old tutorials say · Summary · Go further | the prediction with discussion and a second vote; the votes of the beginning | the table |
 #
-# **Homework:** Exercises 2, 3, 5 and 7, about 27 minutes.
+# **Homework:** Exercise 4. Whoever trains large networks should read the parts *Hooks on saved tensors* and *When saving
+# less goes wrong*.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -132,7 +117,7 @@ before = watch_training(lambda grad: (grad.norm(), grad[0]), loss_of)
 draw_curves(
     {"this training": before},
     title="The memory grows with every step",
-    alt="The memory in use over 30 training steps. It grows on a straight line from 0.3 to 9.7 MiB.",
+    alt=f"The memory in use over 30 training steps. It grows on a straight line from {before[0]:.1f} to {before[-1]:.1f} MiB.",
     ylabel="MiB alive",
     guessing=False,
 )
@@ -174,29 +159,6 @@ print("o.grad =", o.grad.item())
 # %% [markdown]
 # The gradient of `z` is `w`. Backward starts at `o`, so the gradient of `o` is 1. We could read both after backward,
 # without a hook.
-#
-# You can check two more graphs from lesson 01 with a pencil: first x = 3, y = x - 2 and z = (y - x)², then five ones in
-# `a`, b = 2a and c = mean(b).
-
-# %%
-x = torch.tensor(3.0, requires_grad=True)
-y = x - 2
-z = (y - x) ** 2
-y.retain_grad()
-z.retain_grad()
-z.backward()
-print(f"y.grad = {y.grad.item():g}   z.grad = {z.grad.item():g}   x.grad = {x.grad.item():g}")
-
-a = torch.ones(5, requires_grad=True)
-b = 2 * a
-b.retain_grad()
-b.mean().backward()
-print("b.grad =", [round(value, 6) for value in b.grad.tolist()])
-print("a.grad =", [round(value, 6) for value in a.grad.tolist()])
-
-# %% [markdown]
-# `y` receives 2 · (y - x) = -4. `x` receives this -4 and another 4 on its direct path, so its gradient is 0. Each
-# number in `b` makes up one fifth of the mean.
 #
 # On a leaf `retain_grad()` does nothing, because a leaf keeps its gradient anyway. On a tensor that requires no
 # gradient, it raises an error.
@@ -385,7 +347,390 @@ def arrived_and_passed_on(tensor, hooks):
 check(arrived_and_passed_on)
 
 # %% [markdown]
-# ## A tensor that is changed in place later
+# ## What it costs
+#
+# Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
+#
+# `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
+# return, for as long as they live. It does not see what an operation frees before it returns, and so the numbers are the
+# same on every machine.
+#
+# The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
+# exactly 1 MiB.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Explain the unit first: one activation is 1 MiB, so every answer can be read as a number of
+# gradients. Then let them guess all four bars before any of them is measured.
+
+
+# %% tags=["setup"]
+def tanh(tensors):
+    return torch.tanh(tensors[-1])
+
+
+def peak_of_backward(prepare=lambda activation: None, layer=tanh):
+    """The most MiB of gradients that are alive at once in backward, with each activation prepared."""
+    kept.clear()
+    tensors = [torch.zeros(256, 1024, requires_grad=True)]
+    for _ in range(16):
+        tensors.append(layer(tensors))
+        prepare(tensors[-1])
+    loss = tensors[-1].mean()
+    with measure_memory() as memory:
+        loss.backward()
+    return memory.peak / MIB
+
+
+kept = []  # what the hooks keep
+
+# %% [markdown]
+# We begin without any hook. Backward computes a gradient for each of the 16 activations, and one more for the leaf.
+
+# %% [markdown] tags=["sealed"]
+# 16 activations of 1 MiB each, in a chain, without any hook. How many MiB of gradients are alive at the peak of
+# backward?
+#
+# - [ ] 1: To compute the next gradient, the one before must still be there: two at a time.
+#   > While backward computes the gradient of activation 7, which other gradient does it still need?
+# - [x] 2: The gradient that arrives and the one computed from it. Then the first is freed.
+# - [ ] 16: This would be right if all were kept. Each is freed as soon as the next one is computed.
+#   > Backward has come to activation 3. Who still needs the gradient of activation 15?
+# - [ ] 17: This would be right if all were kept, and also the one of x.
+#   > After backward, which of the 17 tensors has a `.grad` that you can read? What became of the other 16 gradients?
+#
+# At any moment there are the gradient that arrived and the one that is computed from it. Then the first of the
+# two is freed. This is the reason why PyTorch does not keep the gradients of results: a chain of a thousand
+# layers would need no more than this one. (To be exact, there are 4 bytes more, for the gradient of `loss`.)
+
+# %% tags=["predict"]
+predict("gradients_alive")
+
+# %%
+print(f"{peak_of_backward():.2f} MiB")
+
+# %% tags=["why"]
+why("gradients_alive")
+
+# %% [markdown]
+# Now we call `retain_grad()` on every activation. Then we try a hook that keeps the gradient, and a hook that keeps only
+# one number.
+
+
+# %%
+def one_number(activation):
+    activation.register_hook(lambda grad: kept.append(grad.norm().item()))
+
+
+def whole_gradient(activation):
+    activation.register_hook(lambda grad: kept.append(grad))
+
+
+peaks = {
+    "neither": peak_of_backward(),
+    "a hook that keeps one number": peak_of_backward(one_number),
+    "a hook that keeps the gradient": peak_of_backward(whole_gradient),
+    "retain_grad()": peak_of_backward(torch.Tensor.retain_grad),
+}
+for way, peak in peaks.items():
+    print(f"{way:<32}{peak:5.2f} MiB")
+
+# %% tags=["setup"]
+bars(
+    list(peaks.values()),
+    list(peaks),
+    title="It is keeping gradients that costs memory, not the hook",
+    unit="MiB",
+    alt="Gradients alive at the peak of backward through 16 activations of 1 MiB. Two bars are short and two are long: "
+    + ", ".join(f"{way} {peak:.0f} MiB" for way, peak in peaks.items())
+    + ".",
+)
+
+# %% [markdown]
+# So the sentence is only half true.
+#
+# - A hook that keeps **a number** costs nothing here.
+# - A hook that keeps **the gradient** costs 17 MiB. What saves memory is not the hook, but what the hook throws away.
+# - `retain_grad()` on every activation costs 18 MiB. It keeps 16 gradients, and two more are in use as before. A kept
+#   gradient lives as long as its tensor, and here we hold all activations in a list.
+#
+# Why 18 and not 17? `retain_grad` keeps a *copy*. The hook kept the very tensor that is passed on. This takes 1 MiB
+# less, but it is unsafe: if anybody changes that tensor in place, your record changes too (lesson 01).
+
+# %% [markdown]
+# ## One row of each gradient
+#
+# Suppose you need only one row of each gradient. So the hook keeps `grad[0]`, which has 1024 numbers, or 4 KiB.
+
+# %% [markdown] tags=["sealed"]
+# each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?
+#
+# - [ ] 2: That is what one would want. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
+#   > Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?
+# - [ ] 2.06: This is right for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
+#   > To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new memory, and
+#   > how?
+# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf is added.
+#
+# `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
+# copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
+# not help, because it makes a view too.
+
+# %% tags=["predict"]
+predict("slices_kept")
+
+
+# %%
+def first_row(activation):
+    activation.register_hook(lambda grad: kept.append(grad[0]))
+
+
+def copy_of_first_row(activation):
+    activation.register_hook(lambda grad: kept.append(grad[0].clone()))
+
+
+print(f"grad[0]           {peak_of_backward(first_row):5.2f} MiB")
+print(f"grad[0].clone()   {peak_of_backward(copy_of_first_row):5.2f} MiB")
+
+# %% tags=["why"]
+why("slices_kept")
+
+# %% [markdown]
+# ### Exercise 3 · One row and no more
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. `grad[0]` looks small. Whose memory are its numbers in?
+# 2. A view keeps the storage of the whole tensor alive. A copy of the view has a storage of its own.
+
+
+# %% tags=["answer"]
+def keep_first_row(tensor):
+    """Return a list that will receive a copy of the first row of each gradient of
+    `tensor`, which has two dimensions: a tensor for each backward.
+
+    The list keeps those rows alive and nothing else: not one byte of the other
+    rows.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(keep_first_row)
+
+# %% [markdown]
+# ### What one number per layer is good for
+#
+# This chain is made of sigmoids. Each hook keeps the mean size of its gradient.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask for the factor from one layer to the next before you show it. The slope of a sigmoid is 1/4
+# at most, so seven layers leave less than 1/16,000.
+
+# %%
+h, sizes = torch.zeros(256, 1024, requires_grad=True), {}
+for layer in range(1, 9):
+    h = torch.sigmoid(h)
+    h.register_hook(lambda grad, layer=layer: sizes.update({layer: grad.abs().mean().item()}))
+h.sum().backward()
+for layer, size in sizes.items():
+    print(f"layer {layer}: {size:.1e}")
+
+# %% [markdown]
+# Each sigmoid lets less than a quarter of the gradient through, and after seven of them almost nothing is left. This is called the **vanishing gradient**.
+#
+# ### Exercise 4 · One number per layer
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Gradients arrive from the last activation to the first. Your list is in the other order.
+# 2. Make the list first, with one None per tensor. Each hook must know its own place; a lambda looks its variables up when it
+#    runs, so bind the place: `lambda grad, place=place: ...`
+
+
+# %% tags=["answer"]
+def record_norms(activations):
+    """Return a list with a place for each tensor of `activations`: backward puts
+    the norm of its gradient there.
+
+    The order is that of `activations`. A norm is a Python float; a place is None
+    until a gradient has arrived, and a later backward replaces it. No gradient is
+    kept, and none is changed.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(record_norms)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A hook saves memory." **Ask:** "Two hooks, 2 MiB and 17 MiB. What is the difference between them?"
+# **Answer:** what they keep. **Then ask:** "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4
+# bytes a layer: a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe
+# habit.)
+#
+# **Misconception:** "`grad[0]` is small, so keeping it is cheap." **Ask:** "Whose memory does it look at?" **Expect:**
+# "`detach()` will help." **Then show:** it does not: `grad[0].detach().untyped_storage().nbytes()` is the whole
+# gradient.
+#
+# **For discussion:** why two MiB alive at once in a chain, and not one, and not 17? (The gradient that arrives and the
+# one computed from it; then the first is freed.)
+
+# %% [markdown]
+# ## When to use which
+#
+# | You want | Use | Because |
+# |---|---|---|
+# | to read the gradient of a few results while you debug | `retain_grad()` | it is one line, and costs a copy of each |
+# | one number per layer, in every training step | a hook that keeps `.item()` | it keeps no gradient alive |
+# | the gradient of one result, once | `torch.autograd.grad(loss, z)` | it returns the gradient, and nothing stays behind |
+# | to change a gradient | a hook that returns the new one | `retain_grad` only keeps |
+# | the gradient as it arrives | a hook, registered before all others | hooks run in order |
+# | the gradient as it is passed on | `retain_grad()` | it comes after all hooks |
+# | a part of the gradient | a hook that keeps a `.clone()` of the part | a view keeps the whole gradient |
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Do not read the table aloud. Name a task of your own, such as a chart of gradient norms, and let
+# the room find its row.
+
+# %% [markdown]
+# ## What forward saves for backward
+#
+# In the chain, two MiB of gradients were alive at a time. But how much memory does forward fill before backward begins?
+# tanh saves its result, because its derivative is 1 - result². We measure what is alive when forward has ended and we
+# hold nothing but the loss.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what the network must remember to go backward through `tanh`, through a sum and through a
+# product. The sum is the surprise: it saves nothing.
+
+
+# %% tags=["setup"]
+def tanh_chain(h, depth=16):
+    """Apply tanh `depth` times."""
+    for _ in range(depth):
+        h = torch.tanh(h)
+    return h
+
+
+def measure_training_step(forward):
+    """Go forward and backward; return the MiB saved for backward, and the gradient."""
+    x = torch.linspace(-2, 2, 256 * 1024).reshape(256, 1024).requires_grad_()
+    with measure_memory() as memory:
+        loss = forward(x).mean()
+        saved = memory.live
+        loss.backward()
+    return saved / MIB, x.grad
+
+
+# %%
+saved, exact = measure_training_step(tanh_chain)
+print(f"saved for backward: {saved:.2f} MiB")
+
+# %% [markdown]
+# 16 MiB is eight times as much as the gradients. Most of the memory of training goes here. Backward frees what was saved
+# as soon as it has used it.
+
+# %% [markdown]
+# ## The patient, before and after
+#
+# Back to the training that filled the memory. After each step the program noted `grad.norm()`, `grad[0]` and
+# `loss_of(net)`.
+
+# %% [markdown] tags=["sealed"]
+# the training notes grad.norm(), grad[0] and loss_of(net) after each step. Which note keeps the most memory alive?
+#
+# - [ ] grad.norm(): The norm is a tensor of its own with one number, so it keeps 8 bytes alive.
+#   > How many numbers are in `grad.norm()`? Does it look at the memory of the gradient, or does it have its own?
+# - [ ] grad[0]: It keeps the whole gradient alive, but the gradient of this layer is small: 2 KiB.
+#   > The memory grows by about 330 KiB a step. How much of it is the gradient of `second.weight`, 16 · 16 numbers of 8
+#   > bytes?
+# - [x] loss_of(net): This loss has a graph, and no backward ever frees what forward saved for it.
+# - [ ] all three the same: They are all short to write, but they keep different things alive.
+#   > Take the notes one by one. Which of them is a view, which has a `grad_fn`, and which has neither?
+#
+# - `grad.norm()` is a new tensor with one number: 8 bytes.
+# - `grad[0]` is a view, so the whole gradient of 2 KiB stays alive in each step.
+# - `loss_of(net)` is one number too, but it is a **result**: it holds its graph, and the graph holds everything
+#   that forward saved. The loss in the training itself is harmless, because its backward frees what was saved.
+#   For this one nobody calls backward. So each step keeps about 328 KiB.
+#
+# `.item()` turns a loss or a norm into a plain number, and `.clone()` makes a copy of the row.
+
+# %% tags=["predict"]
+predict("patient_memory")
+
+
+# %%
+def nothing(_):
+    """Note nothing."""
+
+
+notes = {
+    "only grad.norm()": (lambda grad: grad.norm(), nothing),
+    "only grad[0]": (lambda grad: grad[0], nothing),
+    "only loss_of(net)": (nothing, loss_of),
+}
+for what, (note_gradient, note_network) in notes.items():
+    alive = watch_training(note_gradient, note_network)
+    print(f"{what:<18}{(alive[-1] - alive[0]) / 29 * 1024:7.2f} KiB in each step")
+
+# %% tags=["why"]
+why("patient_memory")
+
+# %% [markdown]
+# The cure keeps the same three notes, but as plain numbers and a copy.
+
+# %%
+after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())
+
+# %% tags=["setup"]
+draw_curves(
+    {"before": before, "after": after},
+    title="After the cure, the memory stays where it was",
+    alt=f"The memory in use over 30 training steps. Before the cure it grows on a straight line to {before[-1]:.1f} MiB. After "
+    f"the cure it stays at {after[-1]:.1f} MiB.",
+    ylabel="MiB alive",
+    guessing=False,
+)
+
+# %% [markdown]
+# The notes are as good as before, and the memory stays where it was. Here the patient's story ends. The parts called *More*
+# can wait: the lesson goes on with [what old tutorials say](#What-old-tutorials-say).
+
+# %% [markdown] tags=["more"]
+# ## More: Other graphs, changed values, a second pass
+#
+# Here are four short cases: two graphs for a pencil, a tensor that is changed in place, a second backward pass, and
+# networks that are no chain.
+
+# %% [markdown]
+# ### Two graphs of lesson 01 once more
+#
+# Check the gradients of the results with a pencil, and then run the cell: first x = 3, y = x - 2 and z = (y - x)², then five
+# ones in `a`, b = 2a and c = mean(b).
+
+# %%
+x = torch.tensor(3.0, requires_grad=True)
+y = x - 2
+z = (y - x) ** 2
+y.retain_grad()
+z.retain_grad()
+z.backward()
+print(f"y.grad = {y.grad.item():g}   z.grad = {z.grad.item():g}   x.grad = {x.grad.item():g}")
+
+a = torch.ones(5, requires_grad=True)
+b = 2 * a
+b.retain_grad()
+b.mean().backward()
+print("b.grad =", [round(value, 6) for value in b.grad.tolist()])
+print("a.grad =", [round(value, 6) for value in a.grad.tolist()])
+
+# %% [markdown]
+# `y` receives 2 · (y - x) = -4. `x` receives this -4 and another 4 on its direct path, so its gradient is 0. Each
+# number in `b` makes up one fifth of the mean.
+
+# %% [markdown]
+# ### A tensor that is changed in place later
 #
 # From lesson 01 you know that a hook belongs to the values that the tensor had when the hook was registered. What about
 # `retain_grad()`, if it is called on `h` before `h.mul_(10)`?
@@ -423,7 +768,7 @@ print("h.grad =", h.grad.tolist())
 why("retain_then_change")
 
 # %% [markdown]
-# ### Exercise 3 · Before and after a change
+# ### Exercise 5 · Before and after a change
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -447,7 +792,7 @@ def multiply_in_place(tensor, factor):
 check(multiply_in_place)
 
 # %% [markdown]
-# ## Two backward passes
+# ### Two backward passes
 #
 # We come back to the vector graph, where the gradient of `z` is [1, 2, 3, 4]. This time we go backward twice.
 
@@ -507,73 +852,11 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # leaf the sum is usually made in place. Clone what you want to keep.)
 
 # %% [markdown]
-# ## What it costs
+# ### Networks that are no chain
 #
-# Many tutorials say: "`retain_grad` costs memory, a hook does not." We can measure it.
-#
-# `measure_memory()` watches every operation in its block, and it counts the bytes of the tensors that operations
-# return, for as long as they live. It does not see what an operation frees before it returns. In
-# return, the numbers are the same on every machine.
-#
-# The network is as simple as it can be: tanh, 16 times in a chain. Each activation has 256 by 1024 numbers, which is
-# exactly 1 MiB.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Explain the unit first: one activation is 1 MiB, so every answer can be read as a number of
-# gradients. Then let them guess all four bars before any of them is measured.
-
-
-# %% tags=["setup"]
-def tanh(tensors):
-    return torch.tanh(tensors[-1])
-
-
-def peak_of_backward(prepare=lambda activation: None, layer=tanh):
-    """The most MiB of gradients that are alive at once in backward, with each activation prepared."""
-    kept.clear()
-    tensors = [torch.zeros(256, 1024, requires_grad=True)]
-    for _ in range(16):
-        tensors.append(layer(tensors))
-        prepare(tensors[-1])
-    loss = tensors[-1].mean()
-    with measure_memory() as memory:
-        loss.backward()
-    return memory.peak / MIB
-
-
-kept = []  # what the hooks keep
-
-# %% [markdown]
-# We begin without any hook. Backward computes a gradient for each of the 16 activations, and one more for the leaf.
-
-# %% [markdown] tags=["sealed"]
-# 16 activations of 1 MiB each, in a chain, without any hook. How many MiB of gradients are alive at the peak of
-# backward?
-#
-# - [ ] 1: To compute the next gradient, the one before must still be there: two at a time.
-#   > While backward computes the gradient of activation 7, which other gradient does it still need?
-# - [x] 2: The gradient that arrives and the one computed from it. Then the first is freed.
-# - [ ] 16: This would be right if all were kept. Each is freed as soon as the next one is computed.
-#   > Backward has come to activation 3. Who still needs the gradient of activation 15?
-# - [ ] 17: This would be right if all were kept, and also the one of x.
-#   > After backward, which of the 17 tensors has a `.grad` that you can read? What became of the other 16 gradients?
-#
-# At any moment there are the gradient that arrived and the one that is computed from it. Then the first of the
-# two is freed. This is the reason why PyTorch does not keep the gradients of results: a chain of a thousand
-# layers would need no more than this one. (To be exact, there are 4 bytes more, for the gradient of `loss`.)
-
-# %% tags=["predict"]
-predict("gradients_alive")
-
-# %%
-print(f"{peak_of_backward():.2f} MiB")
-
-# %% tags=["why"]
-why("gradients_alive")
-
-# %% [markdown]
-# This holds for a chain. In other networks, some gradients have to wait for each other. A residual block adds its input
-# to the output of its two layers. In a densely connected network, every layer uses all activations before it.
+# In the chain, two gradients were alive at a time. In other networks, some gradients have to wait for each other. A
+# residual block adds its input to the output of its two layers. In a densely connected network, every layer uses all
+# activations before it.
 
 
 # %%
@@ -591,226 +874,12 @@ for layer in (tanh, residual, dense):
 # %% [markdown]
 # In the residual network, one more gradient waits until both paths of a block are done. In the dense network, every
 # activation receives a part of its gradient from each later layer, so all 17 gradients have to wait.
+
+# %% [markdown] tags=["more"]
+# ## More: Hooks on saved tensors
 #
-# Back to the chain. Now we call `retain_grad()` on every activation. Then we try a hook that keeps the gradient, and a
-# hook that keeps only one number.
-
-
-# %%
-def one_number(activation):
-    activation.register_hook(lambda grad: kept.append(grad.norm().item()))
-
-
-def whole_gradient(activation):
-    activation.register_hook(lambda grad: kept.append(grad))
-
-
-peaks = {
-    "neither": peak_of_backward(),
-    "a hook that keeps one number": peak_of_backward(one_number),
-    "a hook that keeps the gradient": peak_of_backward(whole_gradient),
-    "retain_grad()": peak_of_backward(torch.Tensor.retain_grad),
-}
-for way, peak in peaks.items():
-    print(f"{way:<32}{peak:5.2f} MiB")
-
-# %% tags=["setup"]
-bars(
-    list(peaks.values()),
-    list(peaks),
-    title="It is keeping gradients that costs memory, not the hook",
-    unit="MiB",
-    alt="Gradients alive at the peak of backward through 16 activations of 1 MiB. Two short bars of 2 MiB: neither, and a "
-    "hook that keeps one number. Two long bars: 17 MiB for a hook that keeps the gradient, 18 MiB for retain_grad.",
-)
-
-# %% [markdown]
-# So the sentence is only half true.
-#
-# - A hook that keeps **a number** costs nothing here.
-# - A hook that keeps **the gradient** costs 17 MiB. What saves memory is not the hook, but what the hook throws away.
-# - `retain_grad()` on every activation costs 18 MiB. It keeps 16 gradients, and two more are in use as before. A kept
-#   gradient lives as long as its tensor, and here we hold all activations in a list.
-#
-# Why 18 and not 17? `retain_grad` keeps a *copy*. The hook kept the very tensor that is passed on. This takes 1 MiB
-# less, but it is unsafe: if anybody changes that tensor in place, your record changes too (lesson 01).
-
-# %% [markdown]
-# ## One row of each gradient
-#
-# Suppose you need only one row of each gradient. So the hook keeps `grad[0]`, which has 1024 numbers, or 4 KiB.
-
-# %% [markdown] tags=["sealed"]
-# each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?
-#
-# - [ ] 2: That is what one would want. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
-#   > Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?
-# - [ ] 2.06: This is right for `grad[0].clone()`. `grad[0]` alone is a view into the whole gradient.
-#   > To get 2.06 MiB, each row needs 4 KiB of its own. Which of the two hooks in the cell makes this new memory, and
-#   > how?
-# - [x] 17: Each view keeps its whole gradient of 1 MiB alive, and that of the leaf is added.
-#
-# `grad[0]` is a **view**. It has no memory of its own, and it keeps the memory of the whole gradient alive. A
-# copy of the row takes 4 KiB, and 16 copies take the 0.06 MiB that you see in the second line. `detach()` would
-# not help, because it makes a view too.
-
-# %% tags=["predict"]
-predict("slices_kept")
-
-
-# %%
-def first_row(activation):
-    activation.register_hook(lambda grad: kept.append(grad[0]))
-
-
-def copy_of_first_row(activation):
-    activation.register_hook(lambda grad: kept.append(grad[0].clone()))
-
-
-print(f"grad[0]           {peak_of_backward(first_row):5.2f} MiB")
-print(f"grad[0].clone()   {peak_of_backward(copy_of_first_row):5.2f} MiB")
-
-# %% tags=["why"]
-why("slices_kept")
-
-# %% [markdown]
-# ### Exercise 4 · One row and no more
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. `grad[0]` looks small. Whose memory are its numbers in?
-# 2. A view keeps the storage of the whole tensor alive. A copy of the view has a storage of its own.
-
-
-# %% tags=["answer"]
-def keep_first_row(tensor):
-    """Return a list that will receive a copy of the first row of each gradient of
-    `tensor`, which has two dimensions: a tensor for each backward.
-
-    The list keeps those rows alive and nothing else: not one byte of the other
-    rows.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(keep_first_row)
-
-# %% [markdown]
-# ### What one number per layer is good for
-#
-# This chain is made of sigmoids. Each hook keeps the mean size of its gradient.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask for the factor from one layer to the next before you show it. The slope of a sigmoid is 1/4
-# at most, so seven layers leave less than 1/16,000.
-
-# %%
-h, sizes = torch.zeros(256, 1024, requires_grad=True), {}
-for layer in range(1, 9):
-    h = torch.sigmoid(h)
-    h.register_hook(lambda grad, layer=layer: sizes.update({layer: grad.abs().mean().item()}))
-h.sum().backward()
-for layer, size in sizes.items():
-    print(f"layer {layer}: {size:.1e}")
-
-# %% [markdown]
-# Each sigmoid lets less than a quarter of the gradient through, and after seven of
-# them almost nothing is left. This is called the **vanishing gradient**.
-#
-# ### Exercise 5 · One number per layer
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. Gradients arrive from the last activation to the first. Your list is in the other order.
-# 2. Make the list first, with one None per tensor. Each hook must know its own place; a lambda looks its variables up when it
-#    runs, so bind the place: `lambda grad, place=place: ...`
-
-
-# %% tags=["answer"]
-def record_norms(activations):
-    """Return a list with a place for each tensor of `activations`: backward puts
-    the norm of its gradient there.
-
-    The order is that of `activations`. A norm is a Python float; a place is None
-    until a gradient has arrived, and a later backward replaces it. No gradient is
-    kept, and none is changed.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(record_norms)
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "A hook saves memory." **Ask:** "Two hooks, 2 MiB and 17 MiB. What is the difference between them?"
-# **Answer:** what they keep. **Then ask:** "`kept.append(grad.norm())` without `.item()`: how much does it keep?" (4
-# bytes a layer: a small tensor of its own. With `create_graph=True` it would keep the graph, so `.item()` is the safe
-# habit.)
-#
-# **Misconception:** "`grad[0]` is small, so keeping it is cheap." **Ask:** "Whose memory does it look at?" **Expect:**
-# "`detach()` will help." **Then show:** it does not: `grad[0].detach().untyped_storage().nbytes()` is the whole
-# gradient.
-#
-# **For discussion:** why two MiB alive at once in a chain, and not one, and not 17? (The gradient that arrives and the
-# one computed from it; then the first is freed.)
-
-# %% [markdown]
-# ## When to use which
-#
-# | You want | Use | Because |
-# |---|---|---|
-# | to read the gradient of a few results while you debug | `retain_grad()` | it is one line, and costs a copy of each |
-# | one number per layer, in every training step | a hook that keeps `.item()` | it keeps no gradient alive |
-# | the gradient of one result, once | `torch.autograd.grad(loss, z)` | it returns the gradient, and nothing stays behind |
-# | to change a gradient | a hook that returns the new one | `retain_grad` only keeps |
-# | the gradient as it arrives | a hook, registered before all others | hooks run in order |
-# | the gradient as it is passed on | `retain_grad()` | it comes after all hooks |
-# | the gradient of values that are changed in place later | a hook, registered before the change | `retain_grad` moves on |
-# | a part of the gradient | a hook that keeps a `.clone()` of the part | a view keeps the whole gradient |
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Do not read the table aloud. Name a task of your own, such as a chart of gradient norms, and let
-# the room find its row.
-
-# %% [markdown]
-# ## What forward saves for backward
-#
-# In the chain, two MiB of gradients were alive at a time. But how much memory does forward fill before backward begins?
-# tanh saves its result, because its derivative is 1 - result². We measure what is alive when forward has ended and we
-# hold nothing but the loss.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask what the network must remember to go backward through `tanh`, through a sum and through a
-# product. The sum is the surprise: it saves nothing.
-
-
-# %% tags=["setup"]
-def tanh_chain(h, depth=16):
-    """Apply tanh `depth` times."""
-    for _ in range(depth):
-        h = torch.tanh(h)
-    return h
-
-
-def measure_training_step(forward):
-    """Go forward and backward; return the MiB saved for backward, and the gradient."""
-    x = torch.linspace(-2, 2, 256 * 1024).reshape(256, 1024).requires_grad_()
-    with measure_memory() as memory:
-        loss = forward(x).mean()
-        saved = memory.live
-        loss.backward()
-    return saved / MIB, x.grad
-
-
-# %%
-saved, exact = measure_training_step(tanh_chain)
-print(f"saved for backward: {saved:.2f} MiB")
-
-# %% [markdown]
-# 16 MiB is eight times as much as the gradients. Most of the memory of training goes here, and neither `retain_grad`
-# nor a hook on a gradient can change it. A third kind of hook can: `saved_tensors_hooks(pack, unpack)`. Inside its
-# `with` block,
+# What forward saves takes much more memory than the gradients, and neither `retain_grad` nor a hook on a gradient can
+# change it. A third kind of hook can: `saved_tensors_hooks(pack, unpack)`. Inside its `with` block,
 #
 # - `pack(tensor)` is called for each tensor that an operation saves. Whatever it returns is kept **instead of** the
 #   tensor.
@@ -910,8 +979,8 @@ for way, forward in {"as it is": tanh_chain, "as float16": as_float16, "computed
 # gives exactly the same gradient, but costs a second forward pass. On a GPU there is one more way:
 # `torch.autograd.graph.save_on_cpu()` moves the saved tensors to the computer's own memory until they are needed.
 
-# %% [markdown]
-# ## When saving less goes wrong
+# %% [markdown] tags=["more"]
+# ## More: When saving less goes wrong
 #
 # The gradient of x · x is 2x. We save `x` as float16. Which gradient comes out for x = 2049?
 
@@ -1041,74 +1110,11 @@ check(save_as_half)
 # never: that is the danger. 2049 became 2048, 70000 became inf.
 #
 # **Misconceptions, by exercise:** `retain_graph` for `retain_grad` (1); `retain_grad` taken for a hook with a place in
-# the queue (2); one hook for both values (3); a view taken for a copy (4); a list in the order of arrival, which is the
-# reverse (5); counting numbers instead of storages (6); integers packed as float16 (7).
+# the queue (2); a view taken for a copy (3); a list in the order of arrival, which is the reverse (4);
+# one hook for both values (5); counting numbers instead of storages (6); integers packed as float16 (7).
 #
 # **For discussion (7):** why must integers stay as they are? (An index that is off by one raises nothing; it takes
 # another row.)
-
-# %% [markdown]
-# ## The patient, before and after
-#
-# After each step the program notes `grad.norm()`, `grad[0]` and
-# `loss_of(net)`.
-
-# %% [markdown] tags=["sealed"]
-# the training notes grad.norm(), grad[0] and loss_of(net) after each step. Which note keeps the most memory alive?
-#
-# - [ ] grad.norm(): The norm is a tensor of its own with one number, so it keeps 8 bytes alive.
-#   > How many numbers are in `grad.norm()`? Does it look at the memory of the gradient, or does it have its own?
-# - [ ] grad[0]: It keeps the whole gradient alive, but the gradient of this layer is small: 2 KiB.
-#   > The memory grows by about 330 KiB a step. How much of it is the gradient of `second.weight`, 16 · 16 numbers of 8
-#   > bytes?
-# - [x] loss_of(net): This loss has a graph, and no backward ever frees what forward saved for it.
-# - [ ] all three the same: They are all short to write, but they keep different things alive.
-#   > Take the notes one by one. Which of them is a view, which has a `grad_fn`, and which has neither?
-#
-# - `grad.norm()` is a new tensor with one number: 8 bytes.
-# - `grad[0]` is a view, so the whole gradient of 2 KiB stays alive in each step.
-# - `loss_of(net)` is one number too, but it is a **result**: it holds its graph, and the graph holds everything
-#   that forward saved. The loss in the training itself is harmless, because its backward frees what was saved.
-#   For this one nobody calls backward. So each step keeps about 328 KiB.
-#
-# `.item()` turns a loss or a norm into a plain number, and `.clone()` makes a copy of the row.
-
-# %% tags=["predict"]
-predict("patient_memory")
-
-
-# %%
-def nothing(_):
-    """Note nothing."""
-
-
-notes = {
-    "only grad.norm()": (lambda grad: grad.norm(), nothing),
-    "only grad[0]": (lambda grad: grad[0], nothing),
-    "only loss_of(net)": (nothing, loss_of),
-}
-for what, (note_gradient, note_network) in notes.items():
-    alive = watch_training(note_gradient, note_network)
-    print(f"{what:<18}{(alive[-1] - alive[0]) / 29 * 1024:7.2f} KiB in each step")
-
-# %% tags=["why"]
-why("patient_memory")
-
-# %% [markdown]
-# The cure keeps the same three notes, but as plain numbers and a copy.
-
-# %%
-after = watch_training(lambda grad: (grad.norm().item(), grad[0].clone()), lambda net: loss_of(net).item())
-
-# %% tags=["setup"]
-draw_curves(
-    {"before": before, "after": after},
-    title="After the cure, the memory stays where it was",
-    alt="The memory in use over 30 training steps. Before the cure it grows on a straight line to 9.7 MiB. After the cure it "
-    "stays close to 0.",
-    ylabel="MiB alive",
-    guessing=False,
-)
 
 # %% [markdown]
 # ## What old tutorials say

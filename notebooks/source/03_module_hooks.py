@@ -25,43 +25,26 @@
 # - **Remove** every hook again, and **find** the hooks that somebody forgot.
 # - **Find** the layer that keeps a network from learning.
 #
-# **Time:** about 88 minutes: 55 to read, predict and run, 33 for the exercises. Before "All layers of a model" is a good
-# place for a pause.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 3 | Two networks that do not learn | show the curves, collect guesses, give no answer |
-# | 4 | A hook that looks at the output | write 9 and 18 on the board first |
-# | 6 | A network for a pencil | let somebody compute 89 with chalk before any cell runs |
-# | 14 | The way back | explorer in pairs first; then name the two gradients before the first hook runs |
-# | 5 | A ReLU that writes over its input | predict, then read the error in full |
-# | 4 | Hooks that nobody removed | run the cell twice yourself, on the projector; a good place for a pause follows |
-# | 6 | All layers of a model | let them count calls and entries |
-# | 3 | What you would use every day | run and read |
-# | 8 | Back to the two patients | in pairs: first investigate, then commit, then run |
-# | 33 | the exercises at the end of each part | 1, 2, 4 and 5 in the room; 3 at home if time is short |
-# | 2 | What old tutorials say · Summary · Go further | one sentence each from three people |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 3 | Two networks that do not learn | show the curves, collect guesses | nothing |
-# | 3 to 8 | A hook that looks at the output | 9 and 18 on the board; both hooks | nothing |
-# | 8 to 21 | A network for a pencil | 89 with chalk; one vote; exercise 1 | several inputs and outputs |
-# | 21 to 42 | The way back | the explorer in pairs; the first prediction with discussion and a second vote, the second by one vote; exercise 2 | through a convolution |
-# | 42 to 47 | A ReLU that writes over its input | one vote; read the error in full | the four further cases |
-# | 47 to 51 | Hooks that nobody removed | run the cell twice, on the projector | exercise 3 |
-# | 51 to 67 | All layers of a model | the prediction with discussion and a second vote; exercise 4 | ResNet-34; exercise 5 |
-# | 67 to 69 | What you would use every day | the timeline of `trace` | running `record` |
-# | 69 to 84 | Back to the two patients | in pairs: investigate, vote, run; the gradients of patient A with discussion and a second vote | the treatment, except for the curves |
-# | 84 to 88 | What old tutorials say · Summary · Go further | the box with four arrows; one sentence each from three people | the table |
+# | 0 to 3 | Two networks that do not learn | show the curves, collect guesses, give no answer | nothing |
+# | 3 to 9 | A hook that looks at the output | 9 and 18 on the board before the cell runs; both hooks | nothing |
+# | 9 to 20 | Which layer is ill? | in pairs: first investigate, then commit, then run; patient B by one vote | nothing |
+# | 20 to 33 | A network for a pencil | 89 with chalk before any cell runs; one vote; exercise 1 | nothing |
+# | 33 to 55 | The way back | the explorer in pairs; the first prediction with discussion and a second vote, the second by one vote; exercise 2 | nothing |
+# | 55 to 60 | Pause | a rest, or time to finish an exercise | nothing |
+# | 60 to 64 | Hooks that nobody removed | run the cell twice, on the projector | nothing |
+# | 64 to 79 | All layers of a model | count calls and entries; the prediction with discussion and a second vote; exercise 3 | nothing |
+# | 79 to 81 | What you would use every day | the timeline of `trace` | running `record` |
+# | 81 to 90 | The two patients, before and after · What old tutorials say · Summary · Go further | one vote; the curves; the box with four arrows; one sentence each from three people | the table |
 #
-# **Homework:** Exercises 3 and 5, about 15 minutes.
+# **Homework:** From the parts called *More*, *Hooks for the length of a block* with its exercise. Whoever uses networks of
+# others should read *A ReLU that writes over its input*.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -103,6 +86,8 @@ from course_utils.lessons.patient import admit, draw_curves, loss_of, make_task,
 
 # %%
 before = {case: train(admit(case)) for case in ("A", "B")}
+
+# %% tags=["setup"]
 draw_curves(
     {"patient A": before["A"], "patient B": before["B"]},
     title="Neither patient learns",
@@ -114,7 +99,7 @@ draw_curves(
 # %% [markdown]
 # Patient A never does better than guessing. The loss of patient B starts in the hundreds and gets worse. In each of them a
 # single layer is ill. The curve tells you that something is wrong, but it does not tell you where. For that you have to look
-# inside. At the end of this lesson you will do so, and find both layers with a few lines of hooks.
+# inside, and you will do so as soon as you know the first kind of hook.
 
 # %% [markdown]
 # ## A hook that looks at the output
@@ -181,6 +166,105 @@ print(feature_map)
 with tiny.conv1.register_forward_pre_hook(lambda module, args: print("about to go in:", args)):
     tiny(image)
 output = tiny(image)  # the block has ended: nothing is printed
+
+# %% [markdown]
+# ## Which layer is ill?
+#
+# A forward hook is all you need to examine the two networks from the beginning. Their layers are called `first`, `relu1`,
+# `second`, `relu2`, `third`, `relu3` and `last`. The next cell is a beginning for **patient A**: it keeps what each layer
+# gave. (`name=name` makes each hook keep its own name, as in lesson 01.) Add lines of your own until you know where the
+# trouble is. Then commit.
+
+# %%
+numbers, answers = make_task()
+patient, outputs, handles = admit("A"), {}, []
+for name, layer in patient.named_children():
+
+    def keep_output(module, args, output, name=name):
+        outputs[name] = output
+
+    handles.append(layer.register_forward_hook(keep_output))
+patient(numbers)
+for handle in handles:
+    handle.remove()
+# What did the layers give? One example: outputs["first"].max()
+
+# %% [markdown] tags=["sealed"]
+# you have looked at the output of every layer of patient A. Which linear layer is ill?
+#
+# - [ ] first: About half of its numbers are above 0, and none is large: first is well.
+#   > How many numbers are above 0 after `relu1`, and how many after `relu2`? Between which two lines did they get lost?
+# - [x] second: In all 512 rows none of its numbers is above 0, so relu2 gives nothing but zeros.
+# - [ ] third: It gives the same numbers for every row, but only because it gets the same zeros for every row.
+#   > What goes into `third` for each row? What would a healthy layer make of that?
+# - [ ] last: It answers the same for every row, because everything before it has become the same.
+#   > Imagine that `last` had fresh weights. What would it get as its input, in each of the 512 rows?
+#
+# `second` gives only negative numbers, for every row, and `relu2` makes 0 of all of them. From there on all rows
+# look alike, so the network can only guess. Such a ReLU is called **dead**. The cause is the bias of `second`:
+# each of its 16 numbers is -10, and the weights make this larger by hardly more than 1.
+
+# %% tags=["predict"]
+predict("layer_of_patient_a")
+
+
+# %% [markdown]
+# `examine` prints the two numbers that tell it, for any patient. (`contextlib.ExitStack` is a `with` for any number of
+# handles. All hooks go when its block ends.)
+
+
+# %%
+def examine(case):
+    """Print for each layer how many of its numbers are above 0, and how large they get."""
+
+    def look(module, args, output):
+        print(f"{names[module]:8}{(output > 0).double().mean():5.0%} above 0, largest size {output.abs().max():8.1f}")
+
+    patient = admit(case)
+    names = {module: name for name, module in patient.named_children()}
+    with contextlib.ExitStack() as stack:
+        for module in names:
+            stack.enter_context(module.register_forward_hook(look))
+        patient(numbers)
+
+
+examine("A")
+
+# %% tags=["why"]
+why("layer_of_patient_a")
+
+# %% [markdown]
+# The hook that found it has a single line. Now **patient B**: take the first cell of this section with `admit("B")`, look
+# at every layer, and commit.
+
+# %% [markdown] tags=["sealed"]
+# you have looked at the output of every layer of patient B. Which linear layer is ill?
+#
+# - [ ] first: Its numbers are as large as those of a healthy network.
+#   > Look at the line of `first` for patient A, and then for patient B. What is different?
+# - [ ] second: Its numbers are small: the trouble begins after it.
+#   > How large are the numbers just before `third`, and how large right after it?
+# - [x] third: It gets numbers of ordinary size and makes numbers of more than 10,000 out of them.
+# - [ ] last: Its numbers are large because it is given large ones.
+#   > What is the largest size that goes into `last`, and the largest that comes out? Does `last` make the numbers
+#   > larger?
+#
+# Up to `relu2` all numbers have an ordinary size. `third` makes numbers above 10,000 out of them: it
+# **explodes**. `last` does nothing unusual, it only passes the size on. The gradients are just as large, so one
+# training step later the other layers are out of order too. This is why we looked before the first step.
+
+# %% tags=["predict"]
+predict("layer_of_patient_b")
+
+# %%
+examine("B")
+
+# %% tags=["why"]
+why("layer_of_patient_b")
+
+# %% [markdown]
+# Both layers are found. Before you treat them, you have to know more: how to change what a layer gives, and how to see what
+# comes back to it.
 
 # %% [markdown]
 # ## A network for a pencil
@@ -274,29 +358,6 @@ print("fc1 with [2, 2, 2]:", net.fc1(2 * x).tolist())
 
 # %% [markdown]
 # 1 · 13 + 3 · 51 + 1 = 167. This is less than twice 89, because `fc1` and `fc2` add their biases only once.
-#
-# ### Several inputs, several outputs
-#
-# If `forward` returns a tuple, the hook gets this tuple. If your hook replaces it, return a tuple of the same length.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask what would happen if the hook returned only the second part. The layer's caller would unpack
-# one tensor into two, and the error would come somewhere else.
-
-
-# %%
-class SplitSigns(nn.Module):
-    """The positive and the negative part of the sum of two tensors."""
-
-    def forward(self, a, b):
-        return (a + b).clamp(min=0), (a + b).clamp(max=0)
-
-
-split = SplitSigns()
-counting = split.register_forward_hook(lambda module, args, output: print(len(args), "inputs,", len(output), "outputs"))
-changing = split.register_forward_hook(lambda module, args, output: (output[0], 10 * output[1]))
-with counting, changing:
-    print([part.tolist() for part in split(torch.tensor([3.0, -1.0]), torch.tensor([1.0, -1.0]))])
 
 # %% [markdown]
 # ### Exercise 1 · Silence a channel
@@ -359,7 +420,7 @@ from course_utils.explorers import ModelHooks
 ModelHooks("small net", hooks=[("relu", "full backward hook", "look")])
 
 # %% [markdown]
-# Now the same in code. (`contextlib.ExitStack` is a `with` for any number of handles. All hooks go when its block ends.)
+# Now the same in code.
 
 # %% [markdown] tags=["sealed"]
 # fc1, relu and fc2 have a full backward hook each. Whose runs first in the backward pass?
@@ -413,76 +474,6 @@ why("order_of_module_hooks")
 net = SmallNet()
 with net.register_full_backward_hook(print_gradients("the model")):
     net(x).backward()
-
-# %% [markdown]
-# ### Through a convolution
-#
-# Back to the tiny network. Our loss is the mean absolute error (`l1_loss`) against zeros, that is (9 + 18) / 2, so each of
-# the two outputs has the gradient 0.5. The pooling sends it to the place where it found its maximum. Here four places are
-# equally large, and PyTorch takes the first of them.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Whoever spreads it over four places
-# thinks of an average and not of a maximum.
-
-
-# %%
-def print_channels(module, grad_input, grad_output):
-    print("grad_output", tuple(grad_output[0].shape))
-    print(grad_output[0])
-    print("grad_input", tuple(grad_input[0].shape), grad_input[0][0, 0].tolist())
-
-
-with tiny.conv1.register_full_backward_hook(print_channels):
-    F.l1_loss(tiny(image.clone().requires_grad_()), torch.zeros(1, 2, 1, 1)).backward()
-
-# %% [markdown]
-# Each channel has 0.5 at one place and 0 elsewhere. This place looked at a 3x3 part of the image, once with the weights 1
-# and once with the weights 2. So each of the nine pixels gets 0.5 · 1 + 0.5 · 2 = 1.5.
-#
-# Most networks consist of more than layers. In the next one, batch-norm follows a 1x1 convolution, and the ReLU is a
-# function and not a module. The loss is the mean of four numbers.
-
-
-# %%
-class ConvBatchNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 1, kernel_size=1)
-        self.bn = nn.BatchNorm2d(1)
-
-    def forward(self, images):
-        return torch.relu(self.bn(self.conv(images)))
-
-
-# %% tags=["setup"]
-def print_shapes(name):
-    """A forward hook and a full backward hook that print shapes, and the gradient of the output."""
-
-    def forward_hook(module, args, output):
-        print(f"{name} forward:  {tuple(args[0].shape)} -> {tuple(output.shape)}")
-
-    def backward_hook(module, grad_input, grad_output):
-        arrived = [round(value, 3) + 0.0 for value in grad_output[0].flatten().tolist()]
-        print(f"{name} backward: {tuple(grad_output[0].shape)} -> {tuple(grad_input[0].shape)}, arrived: {arrived}")
-
-    return forward_hook, backward_hook
-
-
-# %%
-torch.manual_seed(0)
-block, images = ConvBatchNorm(), torch.rand(1, 3, 2, 2, requires_grad=True)
-with contextlib.ExitStack() as stack:
-    for name, child in block.named_children():
-        forward_hook, backward_hook = print_shapes(name)
-        stack.enter_context(child.register_forward_hook(forward_hook))
-        stack.enter_context(child.register_full_backward_hook(backward_hook))
-    block(images).mean().backward()
-
-# %% [markdown]
-# The forward hooks ran in the order `conv`, `bn`, and the backward hooks in the order `bn`, `conv`. No hook tells you about
-# the ReLU, but you can see its work: two of the four gradients of 1/4 are 0 when they arrive at `bn`. Batch-norm subtracts
-# the mean of the batch, so the four gradients that arrive at `conv` add up to 0, except for rounding.
 
 # %% [markdown]
 # ### Replacing a gradient: before or after the layer?
@@ -601,7 +592,444 @@ why("first_with_plain_data")
 # computed. `x.requires_grad_()` asks.)
 
 # %% [markdown]
-# ## A ReLU that writes over its input
+# ## Hooks that nobody removed
+#
+# In a notebook you run a cell more than once. Suppose that a cell registers a hook and does not keep the handle:
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Run the cell twice on the projector without a word, and wait until somebody notices the second
+# line. Ask who has had a loss or a list that grew for no reason.
+
+# %%
+net, x = SmallNet(), torch.ones(1, 3)
+
+
+def announce(module, args, output):
+    print("  relu was called")
+
+
+for run in (1, 2):  # as if you ran the same cell twice
+    net.relu.register_forward_hook(announce)
+    print(f"run {run}: forward hooks on the network: {count_hooks(net)['forward hook']}")
+    net(x)
+
+# %% [markdown]
+# Each run adds one more hook. Then lines are printed twice, outputs are stored twice, and a gradient that should be doubled
+# is doubled twice. PyTorch does not warn you. `count_hooks(model)` and `list_hooks(model)` of this course find the hooks
+# that are there, and you can take them away:
+
+# %%
+for hook in list_hooks(net):
+    print(f"{hook.kind} {hook.name} on {hook.owner}")
+    del hook.table[hook.key]
+print("left:", count_hooks(net).total())
+
+# %% [markdown]
+# It is better not to leave any. If you use `with`, you can run a cell as often as you like:
+
+# %%
+for _ in (1, 2):
+    with net.relu.register_forward_hook(announce):
+        net(x)
+print("after the blocks:", count_hooks(net).total())
+
+# %% [markdown]
+# `no_hooks_left(model)` guards a test or a long notebook: it raises an error if its block leaves a hook behind.
+
+# %%
+try:
+    with no_hooks_left(net):
+        handle = net.relu.register_forward_hook(announce)
+except HooksLeftError as error:
+    print("HooksLeftError:", error)
+handle.remove()
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A hook goes when the function that registered it has ended." **Ask:** "Who holds a reference to the
+# hook? Who holds one to the module?" **Answer:** the module holds the hook in a table. The hook goes when the handle takes
+# it out, or when the module itself goes.
+
+# %% [markdown]
+# ## All layers of a model
+#
+# Suppose that you want the output of every layer. A common recipe walks through the model, steps into each `nn.Sequential`,
+# and hooks everything else. We try it on a network that makes trouble for such recipes: one of its ReLUs is used twice, and
+# its pooling is a function.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let them count modules, calls and entries, as three numbers, before you run the cell. Who gives
+# the same number three times has missed the ReLU that is used twice.
+
+
+# %% tags=["setup"]
+class MixedNet(nn.Module):
+    """A convolution, one ReLU that runs twice, pooling by a function, and a Sequential in a Sequential."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 10, kernel_size=2, stride=2)
+        self.relu = nn.ReLU()
+        self.fc1 = nn.Linear(40, 5)
+        self.head = nn.Sequential(nn.Linear(5, 3), nn.Sequential(nn.Tanh(), nn.Linear(3, 2)))
+
+    def forward(self, images):
+        hidden = F.max_pool2d(self.relu(self.conv(images)), 2).flatten(start_dim=1)
+        return self.head(self.relu(self.fc1(hidden)))
+
+
+# %%
+def hook_layers(module, hook):
+    """Register `hook` on every layer below `module`, stepping into Sequentials; return the handles."""
+    handles = []
+    for child in module.children():
+        if isinstance(child, nn.Sequential):
+            handles += hook_layers(child, hook)
+        else:
+            handles.append(child.register_forward_hook(hook))
+    return handles
+
+
+# %% [markdown]
+# The hook stores the shape of each output in a dict, with the module as its key, and also in a list. Six modules are
+# hooked: `conv`, `relu`, `fc1` and the three inside `head`.
+
+# %% [markdown] tags=["sealed"]
+# the dict is keyed by module, six modules are hooked, `relu` runs twice. How many outputs does it hold?
+#
+# - [x] 6: One for each module: the second output of relu takes the place of the first.
+# - [ ] 7: There are seven calls, but a dict has one entry for each key, and both calls of relu have the same.
+#   > `relu` runs twice, so `store` writes twice. Under which key does it write each time?
+# - [ ] 9: Pooling and flatten are functions: they have no hooks, so nothing is stored for them.
+#   > `hook_layers` walks through `module.children()`. Which children does `MixedNet` have, and is the pooling one of
+#   > them?
+#
+# The list has all seven calls, at every depth, in the order of the calls. The dict has lost one of them: the
+# second call of `relu` overwrote the first, whose shape was (1, 10, 4, 4). So store a list for each module, or
+# one list for all of them.
+
+# %% tags=["predict"]
+predict("reused_relu")
+
+# %%
+mixed, images = MixedNet(), torch.ones(1, 3, 8, 8)
+by_module, in_order = {}, []
+
+
+def store(module, args, output):
+    by_module[module] = tuple(output.shape)
+    in_order.append((type(module).__name__, tuple(output.shape)))
+
+
+handles = hook_layers(mixed, store)
+mixed(images)
+for handle in handles:
+    handle.remove()
+
+# %%
+print(len(by_module), "in the dict; relu:", by_module[mixed.relu])
+print(len(in_order), "in the list:")
+for name, shape in in_order:
+    print(f"  {name:7} {shape}")
+
+# %% tags=["why"]
+why("reused_relu")
+
+# %% [markdown]
+# Two more things to keep in mind:
+#
+# - **A function is not a module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
+# - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside it.
+#   `model.named_modules()` visits all modules at all depths. A *leaf* is a module without children.
+#
+# ### Exercise 3 · All leaves
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A leaf module has no children: `not list(module.children())`. `model.named_modules()` walks them all.
+# 2. A forward hook gets `(module, args, output)`. Each needs its own name: beware of hooks made in a loop.
+
+
+# %% tags=["answer"]
+def output_shapes(model, x):
+    """Call `model(x)` once and return a dict: the dotted name of each leaf module
+    to the shape of its output, a tuple.
+
+    A leaf module has no children; a model that is itself a leaf has the name "". The
+    dict is in the order in which the leaves were called. A leaf that was not called is
+    not in it; if one was called twice, its last output counts. No hook is left behind,
+    even if the call raises.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(output_shapes)
+
+# %% [markdown]
+# ## What you would use every day
+#
+# All of this is in this course's package, in one folder that you can read: `course_utils/hooks/`. `record` keeps the outputs
+# and gradients of the layers that you choose by dotted name, by module or by type. It keeps a detached copy for each call,
+# and its hooks are gone after the block.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Say that `record` and `trace` belong to this course and not to PyTorch, and that they are short
+# enough to be read. Ask what they would need to write `record` themselves: exercises 4 and 5 are most of it.
+
+# %%
+with no_hooks_left(mixed), record(mixed, "relu", nn.Linear, gradients=True) as seen:
+    mixed(images).sum().backward()
+print(seen)
+print("the gradient of head.0's output has the shape", tuple(seen["head.0"].gradient.shape))
+
+# %% [markdown]
+# `trace` makes one call and lists what happened, in order: the call of every module, and every hook of yours.
+
+# %%
+net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
+
+
+def note(module, *seen):
+    """A hook of any kind that changes nothing."""
+
+
+with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(note):
+    print(trace(net, x))
+
+# %% [markdown]
+# "backward" means that the gradient of this module's output has arrived. The last column has the shapes that a hook gets: a
+# forward hook gets inputs and output, a full backward hook `grad_input` and `grad_output`. The hook on `fc1` fires last,
+# because it waits for the gradient of `x`.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "One dict entry per module is one entry per call." **Ask:** "Six modules were hooked, the list has seven
+# lines, the dict six. Which one is missing?" **Answer:** the first call of relu; the second overwrote it.
+#
+# **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
+# between?" **Answer:** pooling and flatten, which are functions; no hook sits on a function.
+#
+# **Ask about the timeline:** "Which lines would be missing if relu were `F.relu`? Where would the line of fc1's hook stand if
+# x required no gradient?" (All lines of relu. It would come as soon as the gradient of fc1's output has arrived.)
+
+# %% [markdown]
+# ## The two patients, before and after
+#
+# Back to **patient A**. Its layer `second` gives nothing but negative numbers. Could it recover by training? In backward
+# every weight gets a gradient. Where is it other than 0?
+
+# %% [markdown] tags=["sealed"]
+# which of the four linear layers get a gradient of their weight that is not 0?
+#
+# - [ ] all four: A ReLU whose input is negative lets no gradient through. relu2 stops everything on its way back.
+#   > How many inputs of `relu2` were above 0? What does a ReLU do with the gradient where its input was negative?
+# - [ ] third and last: third receives a gradient for its output, but its inputs are 0, and so is its weight's.
+#   > A weight's gradient is what arrives in backward times what came in during forward. What came into `third`?
+# - [x] only last: Before the dead ReLU no gradient arrives, and third has only zeros as its input.
+# - [ ] none: last has inputs other than 0, the biases of third, so its weight gets a gradient.
+#   > `third` gets only zeros, and then it adds its bias. So what goes into `last`?
+#
+# A ReLU lets the gradient through only where its input was above 0. `relu2` has no such place, so nothing
+# reaches `second` and `first`, and they can never recover by training. The gradient of a weight is the product
+# of what the layer receives in backward and of its input in forward. `third` receives something, but its input
+# is 0.
+
+# %% tags=["predict"]
+predict("gradients_of_patient_a")
+
+# %%
+patient = admit("A")
+with record(patient, nn.Linear, gradients=True) as seen:
+    loss_of(patient).backward()
+for name, layer in seen.items():
+    of_output, of_weight = layer.gradient, patient.get_submodule(name).weight.grad
+    words = ["something other than 0" if gradient.any() else "only 0" for gradient in (of_output, of_weight)]
+    print(f"{name:7} output: {words[0]:23} weight: {words[1]}")
+
+# %% tags=["why"]
+why("gradients_of_patient_a")
+
+# %% [markdown]
+# So training alone will never cure patient A. With hooks, a function can make the diagnosis and the cure. This one looks for
+# the first linear layer that gives no number above 0, or a number above 1000. It gives this one layer fresh weights and
+# trains the network again.
+
+
+# %%
+def treat(case):
+    """Give fresh weights to the first linear layer that looks ill, and train; return the losses."""
+    patient = admit(case)
+    with record(patient, nn.Linear) as seen:
+        patient(numbers)
+    ill = [name for name, layer in seen.items() if layer.output.max() <= 0 or layer.output.max() > 1000]
+    torch.manual_seed(0)
+    patient.get_submodule(ill[0]).reset_parameters()
+    return train(patient)
+
+
+after = {case: treat(case) for case in ("A", "B")}
+
+
+# %% tags=["setup"]
+draw_curves(
+    {"before": before["A"], "after": after["A"]},
+    title="Patient A learns once one layer has fresh weights",
+    alt="The loss of patient A over 120 steps: before, it stays at 0.7; after the treatment it falls to nearly 0.",
+)
+
+# %% tags=["setup"]
+draw_curves(
+    {"before": before["B"], "after": after["B"]},
+    title="Patient B learns once one layer has fresh weights",
+    alt="The loss of patient B on a logarithmic axis: before, it stays above 1,000; after the treatment it starts at 0.7 "
+    "and falls far below.",
+    log=True,
+)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "A layer whose weights get no gradient is the one that is ill." **Ask:** "Patient A: `first` gets no
+# gradient either. Is it ill?" **Answer:** no. What lies before a dead layer starves, although it is healthy.
+#
+# **Misconceptions, by exercise:** `output[:, channel] = 0` without a clone (1); a hook on `grad_output`, which changes the
+# weights' gradients as well, or forgetting that an entry of `grad_input` may be None (2); a loop variable that was not bound
+# (3); no `finally` (4); storing the output itself (5).
+#
+# **Ask, whatever the exercise:** "Does your answer still work if the layer is used twice in one call?"
+#
+# **For discussion (2):** why is it so important that the layer's own gradients stay? (In domain adaptation the layers after
+# it should learn to tell the domains apart, and only those before it should learn the opposite.)
+
+# %% [markdown]
+# Both patients learn. One hook with a single line found each ill layer, and the other layers kept their weights. Here their
+# story ends. The parts called *More* can wait: the lesson goes on with
+# [what old tutorials say](#What-old-tutorials-say).
+
+# %% [markdown] tags=["more"]
+# ## More: Hooks for the length of a block
+#
+# A loop that removes the handles is easily forgotten, and it is skipped when the code before it raises an error. A context
+# manager of your own takes care of both.
+
+# %% [markdown]
+# ### Exercise 4 · Hooks for the length of a block
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. `@contextlib.contextmanager` above `def hooked` makes a context manager of a generator: start before `yield`, end
+#    after it.
+# 2. If the block raises, the exception comes out of the `yield`. Which statement runs in any case?
+
+
+# %% tags=["answer"]
+def hooked(modules, hook):
+    """A context manager: while its block runs, `hook` is a forward hook on each of
+    `modules`.
+
+    `with` gives a list of the handles, in the order of `modules`. Before the block, and
+    after it has ended in whatever way, these hooks are not there. Other hooks of the
+    modules stay, and the list `modules` is left as it is.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(hooked)
+
+# %% [markdown] tags=["more"]
+# ## More: Several inputs, several outputs
+#
+# If `forward` returns a tuple, the hook gets this tuple. If your hook replaces it, return a tuple of the same length.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask what would happen if the hook returned only the second part. The layer's caller would unpack
+# one tensor into two, and the error would come somewhere else.
+
+
+# %%
+class SplitSigns(nn.Module):
+    """The positive and the negative part of the sum of two tensors."""
+
+    def forward(self, a, b):
+        return (a + b).clamp(min=0), (a + b).clamp(max=0)
+
+
+split = SplitSigns()
+counting = split.register_forward_hook(lambda module, args, output: print(len(args), "inputs,", len(output), "outputs"))
+changing = split.register_forward_hook(lambda module, args, output: (output[0], 10 * output[1]))
+with counting, changing:
+    print([part.tolist() for part in split(torch.tensor([3.0, -1.0]), torch.tensor([1.0, -1.0]))])
+
+# %% [markdown] tags=["more"]
+# ## More: Through a convolution
+#
+# Take the tiny network once more, and follow its way back. Our loss is the mean absolute error (`l1_loss`) against zeros,
+# that is (9 + 18) / 2, so each of the two outputs has the gradient 0.5. The pooling sends it to the place where it found
+# its maximum. Here four places are equally large, and PyTorch takes the first of them.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask where the 0.5 goes after the pooling before you show it. Whoever spreads it over four places
+# thinks of an average and not of a maximum.
+
+
+# %%
+def print_channels(module, grad_input, grad_output):
+    print("grad_output", tuple(grad_output[0].shape))
+    print(grad_output[0])
+    print("grad_input", tuple(grad_input[0].shape), grad_input[0][0, 0].tolist())
+
+
+with tiny.conv1.register_full_backward_hook(print_channels):
+    F.l1_loss(tiny(image.clone().requires_grad_()), torch.zeros(1, 2, 1, 1)).backward()
+
+# %% [markdown]
+# Each channel has 0.5 at one place and 0 elsewhere. This place looked at a 3x3 part of the image, once with the weights 1
+# and once with the weights 2. So each of the nine pixels gets 0.5 · 1 + 0.5 · 2 = 1.5.
+#
+# Most networks consist of more than layers. In the next one, batch-norm follows a 1x1 convolution, and the ReLU is a
+# function and not a module. The loss is the mean of four numbers.
+
+
+# %%
+class ConvBatchNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 1, kernel_size=1)
+        self.bn = nn.BatchNorm2d(1)
+
+    def forward(self, images):
+        return torch.relu(self.bn(self.conv(images)))
+
+
+# %% tags=["setup"]
+def print_shapes(name):
+    """A forward hook and a full backward hook that print shapes, and the gradient of the output."""
+
+    def forward_hook(module, args, output):
+        print(f"{name} forward:  {tuple(args[0].shape)} -> {tuple(output.shape)}")
+
+    def backward_hook(module, grad_input, grad_output):
+        arrived = [round(value, 3) + 0.0 for value in grad_output[0].flatten().tolist()]
+        print(f"{name} backward: {tuple(grad_output[0].shape)} -> {tuple(grad_input[0].shape)}, arrived: {arrived}")
+
+    return forward_hook, backward_hook
+
+
+# %%
+torch.manual_seed(0)
+block, images = ConvBatchNorm(), torch.rand(1, 3, 2, 2, requires_grad=True)
+with contextlib.ExitStack() as stack:
+    for name, child in block.named_children():
+        forward_hook, backward_hook = print_shapes(name)
+        stack.enter_context(child.register_forward_hook(forward_hook))
+        stack.enter_context(child.register_full_backward_hook(backward_hook))
+    block(images).mean().backward()
+
+# %% [markdown]
+# The forward hooks ran in the order `conv`, `bn`, and the backward hooks in the order `bn`, `conv`. No hook tells you about
+# the ReLU, but you can see its work: two of the four gradients of 1/4 are 0 when they arrive at `bn`. Batch-norm subtracts
+# the mean of the batch, so the four gradients that arrive at `conv` add up to 0, except for rounding.
+
+# %% [markdown] tags=["more"]
+# ## More: A ReLU that writes over its input
 #
 # Many networks use `nn.ReLU(inplace=True)`. It writes its result over its input, which saves memory. We register a full
 # backward hook, once on the layer before such a ReLU and once on the ReLU itself.
@@ -715,85 +1143,7 @@ with net[0].register_forward_hook(watch_output):
 
 # %% [markdown]
 # This is the same [1, 0] as before. The forward hook goes at the end of its `with` block, and the tensor hook goes with
-# the graph of this call. `record`, which you will meet below, works in this way, so you can use it next to in-place ReLUs.
-
-# %% [markdown]
-# ## Hooks that nobody removed
-#
-# In a notebook you run a cell more than once. Suppose that a cell registers a hook and does not keep the handle:
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Run the cell twice on the projector without a word, and wait until somebody notices the second
-# line. Ask who has had a loss or a list that grew for no reason.
-
-# %%
-net, x = SmallNet(), torch.ones(1, 3)
-
-
-def announce(module, args, output):
-    print("  relu was called")
-
-
-for run in (1, 2):  # as if you ran the same cell twice
-    net.relu.register_forward_hook(announce)
-    print(f"run {run}: forward hooks on the network: {count_hooks(net)['forward hook']}")
-    net(x)
-
-# %% [markdown]
-# Each run adds one more hook. Then lines are printed twice, outputs are stored twice, and a gradient that should be doubled
-# is doubled twice. PyTorch does not warn you. `count_hooks(model)` and `list_hooks(model)` of this course find the hooks
-# that are there, and you can take them away:
-
-# %%
-for hook in list_hooks(net):
-    print(f"{hook.kind} {hook.name} on {hook.owner}")
-    del hook.table[hook.key]
-print("left:", count_hooks(net).total())
-
-# %% [markdown]
-# It is better not to leave any. If you use `with`, you can run a cell as often as you like:
-
-# %%
-for _ in (1, 2):
-    with net.relu.register_forward_hook(announce):
-        net(x)
-print("after the blocks:", count_hooks(net).total())
-
-# %% [markdown]
-# `no_hooks_left(model)` guards a test or a long notebook: it raises an error if its block leaves a hook behind.
-
-# %%
-try:
-    with no_hooks_left(net):
-        handle = net.relu.register_forward_hook(announce)
-except HooksLeftError as error:
-    print("HooksLeftError:", error)
-handle.remove()
-
-# %% [markdown]
-# ### Exercise 3 · Hooks for the length of a block
-
-# %% [markdown] tags=["sealed"]
-# 3 points
-# 1. `@contextlib.contextmanager` above `def hooked` makes a context manager of a generator: start before `yield`, end
-#    after it.
-# 2. If the block raises, the exception comes out of the `yield`. Which statement runs in any case?
-
-
-# %% tags=["answer"]
-def hooked(modules, hook):
-    """A context manager: while its block runs, `hook` is a forward hook on each of
-    `modules`.
-
-    `with` gives a list of the handles, in the order of `modules`. Before the block, and
-    after it has ended in whatever way, these hooks are not there. Other hooks of the
-    modules stay, and the list `modules` is left as it is.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(hooked)
+# the graph of this call. `record` works in this way, so you can use it next to in-place ReLUs.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception (in-place ReLU):** "The error is about my backward hook, so it comes in backward." **Ask:** "Which line
@@ -802,131 +1152,11 @@ check(hooked)
 # **The residual block of the explorer** shows the same: a full backward hook on `fc2` works, because its output is added to x
 # before the ReLU writes; one on `fc1` raises, because the ReLU writes into what `fc1` returned.
 #
-# **Misconception:** "A hook goes when the function that registered it has ended." **Ask:** "Who holds a reference to the
-# hook? Who holds one to the module?" **Answer:** the module holds the hook in a table. The hook goes when the handle takes
-# it out, or when the module itself goes.
-#
 # **For discussion:** which of the two cures would you take on a network that is not yours? (The tensor hook: nothing of the
-# network changes.) A good moment for the pause.
+# network changes.)
 
-# %% [markdown]
-# ## All layers of a model
-#
-# Suppose that you want the output of every layer. A common recipe walks through the model, steps into each `nn.Sequential`,
-# and hooks everything else. We try it on a network that makes trouble for such recipes: one of its ReLUs is used twice, and
-# its pooling is a function.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Let them count modules, calls and entries, as three numbers, before you run the cell. Who gives
-# the same number three times has missed the ReLU that is used twice.
-
-
-# %% tags=["setup"]
-class MixedNet(nn.Module):
-    """A convolution, one ReLU that runs twice, pooling by a function, and a Sequential in a Sequential."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 10, kernel_size=2, stride=2)
-        self.relu = nn.ReLU()
-        self.fc1 = nn.Linear(40, 5)
-        self.head = nn.Sequential(nn.Linear(5, 3), nn.Sequential(nn.Tanh(), nn.Linear(3, 2)))
-
-    def forward(self, images):
-        hidden = F.max_pool2d(self.relu(self.conv(images)), 2).flatten(start_dim=1)
-        return self.head(self.relu(self.fc1(hidden)))
-
-
-# %%
-def hook_layers(module, hook):
-    """Register `hook` on every layer below `module`, stepping into Sequentials; return the handles."""
-    handles = []
-    for child in module.children():
-        if isinstance(child, nn.Sequential):
-            handles += hook_layers(child, hook)
-        else:
-            handles.append(child.register_forward_hook(hook))
-    return handles
-
-
-# %% [markdown]
-# The hook stores the shape of each output in a dict, with the module as its key, and also in a list. Six modules are
-# hooked: `conv`, `relu`, `fc1` and the three inside `head`.
-
-# %% [markdown] tags=["sealed"]
-# the dict is keyed by module, six modules are hooked, `relu` runs twice. How many outputs does it hold?
-#
-# - [x] 6: One for each module: the second output of relu takes the place of the first.
-# - [ ] 7: There are seven calls, but a dict has one entry for each key, and both calls of relu have the same.
-#   > `relu` runs twice, so `store` writes twice. Under which key does it write each time?
-# - [ ] 9: Pooling and flatten are functions: they have no hooks, so nothing is stored for them.
-#   > `hook_layers` walks through `module.children()`. Which children does `MixedNet` have, and is the pooling one of
-#   > them?
-#
-# The list has all seven calls, at every depth, in the order of the calls. The dict has lost one of them: the
-# second call of `relu` overwrote the first, whose shape was (1, 10, 4, 4). So store a list for each module, or
-# one list for all of them.
-
-# %% tags=["predict"]
-predict("reused_relu")
-
-# %%
-mixed, images = MixedNet(), torch.ones(1, 3, 8, 8)
-by_module, in_order = {}, []
-
-
-def store(module, args, output):
-    by_module[module] = tuple(output.shape)
-    in_order.append((type(module).__name__, tuple(output.shape)))
-
-
-handles = hook_layers(mixed, store)
-mixed(images)
-for handle in handles:
-    handle.remove()
-
-# %%
-print(len(by_module), "in the dict; relu:", by_module[mixed.relu])
-print(len(in_order), "in the list:")
-for name, shape in in_order:
-    print(f"  {name:7} {shape}")
-
-# %% tags=["why"]
-why("reused_relu")
-
-# %% [markdown]
-# Two more things to keep in mind:
-#
-# - **A function is not a module.** `F.max_pool2d` and `flatten` left no line: the list goes from (1, 10, 4, 4) to (1, 5).
-# - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside it.
-#   `model.named_modules()` visits all modules at all depths. A *leaf* is a module without children.
-#
-# ### Exercise 4 · All leaves
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. A leaf module has no children: `not list(module.children())`. `model.named_modules()` walks them all.
-# 2. A forward hook gets `(module, args, output)`. Each needs its own name: beware of hooks made in a loop.
-
-
-# %% tags=["answer"]
-def output_shapes(model, x):
-    """Call `model(x)` once and return a dict: the dotted name of each leaf module
-    to the shape of its output, a tuple.
-
-    A leaf module has no children; a model that is itself a leaf has the name "". The
-    dict is in the order in which the leaves were called. A leaf that was not called is
-    not in it; if one was called twice, its last output counts. No hook is left behind,
-    even if the call raises.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(output_shapes)
-
-# %% [markdown]
-# ### The convolutions of ResNet-34
+# %% [markdown] tags=["more"]
+# ## More: The convolutions of ResNet-34
 #
 # `model.modules()` visits all depths too, and `isinstance` picks a type. A hook need not be a function: an object with a
 # `__call__` method can be a hook as well, and it can keep what it collects. (The weights are random here. We only look at
@@ -996,214 +1226,6 @@ class SaveOutput:
 
 # %% tags=["check"]
 check(SaveOutput)
-
-# %% [markdown]
-# ## What you would use every day
-#
-# All of this is in this course's package, in one folder that you can read: `course_utils/hooks/`. `record` keeps the outputs
-# and gradients of the layers that you choose by dotted name, by module or by type. It keeps a detached copy for each call,
-# and its hooks are gone after the block.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Say that `record` and `trace` belong to this course and not to PyTorch, and that they are short
-# enough to be read. Ask what they would need to write `record` themselves: exercises 3 and 5 are most of it.
-
-# %%
-with no_hooks_left(mixed), record(mixed, "relu", nn.Linear, gradients=True) as seen:
-    mixed(images).sum().backward()
-print(seen)
-print("the gradient of head.0's output has the shape", tuple(seen["head.0"].gradient.shape))
-
-# %% [markdown]
-# `trace` makes one call and lists what happened, in order: the call of every module, and every hook of yours.
-
-# %%
-net, x = SmallNet(), torch.ones(1, 3, requires_grad=True)
-
-
-def note(module, *seen):
-    """A hook of any kind that changes nothing."""
-
-
-with net.relu.register_forward_hook(note), net.fc1.register_full_backward_hook(note):
-    print(trace(net, x))
-
-# %% [markdown]
-# "backward" means that the gradient of this module's output has arrived. The last column has the shapes that a hook gets: a
-# forward hook gets inputs and output, a full backward hook `grad_input` and `grad_output`. The hook on `fc1` fires last,
-# because it waits for the gradient of `x`.
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "One dict entry per module is one entry per call." **Ask:** "Six modules were hooked, the list has seven
-# lines, the dict six. Which one is missing?" **Answer:** the first call of relu; the second overwrote it.
-#
-# **Misconception:** "I hooked everything, so I see everything." **Ask:** "From (1, 10, 4, 4) to (1, 5): what happened in
-# between?" **Answer:** pooling and flatten, which are functions; no hook sits on a function.
-#
-# **Ask about the timeline:** "Which lines would be missing if relu were `F.relu`? Where would the line of fc1's hook stand if
-# x required no gradient?" (All lines of relu. It would come as soon as the gradient of fc1's output has arrived.)
-
-# %% [markdown]
-# ## Back to the two patients
-#
-# Now you have what you need to examine the two networks from the beginning. Their layers are called `first`, `relu1`,
-# `second`, `relu2`, `third`, `relu3` and `last`. This cell is a beginning for **patient A**. Add lines of your own, with
-# `record` or with a hook, until you know where the trouble is. Then commit.
-
-# %%
-numbers, answers = make_task()
-patient = admit("A")
-with record(patient, nn.Linear, nn.ReLU) as seen:
-    patient(numbers)
-# What did the layers give? One example: seen["first"].output.max()
-
-# %% [markdown] tags=["sealed"]
-# you have looked at the output of every layer of patient A. Which linear layer is ill?
-#
-# - [ ] first: About half of its numbers are above 0, and none is large: first is well.
-#   > How many numbers are above 0 after `relu1`, and how many after `relu2`? Between which two lines did they get lost?
-# - [x] second: In all 512 rows none of its numbers is above 0, so relu2 gives nothing but zeros.
-# - [ ] third: It gives the same numbers for every row, but only because it gets the same zeros for every row.
-#   > What goes into `third` for each row? What would a healthy layer make of that?
-# - [ ] last: It answers the same for every row, because everything before it has become the same.
-#   > Imagine that `last` had fresh weights. What would it get as its input, in each of the 512 rows?
-#
-# `second` gives only negative numbers, for every row, and `relu2` makes 0 of all of them. From there on all rows
-# look alike, so the network can only guess. Such a ReLU is called **dead**. The cause is the bias of `second`:
-# each of its 16 numbers is -10, and the weights make this larger by hardly more than 1.
-
-# %% tags=["predict"]
-predict("layer_of_patient_a")
-
-
-# %%
-def examine(case):
-    """Print for each layer how many of its numbers are above 0, and how large they get."""
-
-    def look(module, args, output):
-        print(f"{names[module]:8}{(output > 0).double().mean():5.0%} above 0, largest size {output.abs().max():8.1f}")
-
-    patient = admit(case)
-    names = {module: name for name, module in patient.named_children()}
-    with contextlib.ExitStack() as stack:
-        for module in names:
-            stack.enter_context(module.register_forward_hook(look))
-        patient(numbers)
-
-
-examine("A")
-
-# %% tags=["why"]
-why("layer_of_patient_a")
-
-# %% [markdown]
-# The hook that found it has a single line. Before we treat patient A, let us look at its way back. In backward every weight
-# gets a gradient. Where is it other than 0?
-
-# %% [markdown] tags=["sealed"]
-# which of the four linear layers get a gradient of their weight that is not 0?
-#
-# - [ ] all four: A ReLU whose input is negative lets no gradient through. relu2 stops everything on its way back.
-#   > How many inputs of `relu2` were above 0? What does a ReLU do with the gradient where its input was negative?
-# - [ ] third and last: third receives a gradient for its output, but its inputs are 0, and so is its weight's.
-#   > A weight's gradient is what arrives in backward times what came in during forward. What came into `third`?
-# - [x] only last: Before the dead ReLU no gradient arrives, and third has only zeros as its input.
-# - [ ] none: last has inputs other than 0, the biases of third, so its weight gets a gradient.
-#   > `third` gets only zeros, and then it adds its bias. So what goes into `last`?
-#
-# A ReLU lets the gradient through only where its input was above 0. `relu2` has no such place, so nothing
-# reaches `second` and `first`, and they can never recover by training. The gradient of a weight is the product
-# of what the layer receives in backward and of its input in forward. `third` receives something, but its input
-# is 0.
-
-# %% tags=["predict"]
-predict("gradients_of_patient_a")
-
-# %%
-patient = admit("A")
-with record(patient, nn.Linear, gradients=True) as seen:
-    loss_of(patient).backward()
-for name, layer in seen.items():
-    of_output, of_weight = layer.gradient, patient.get_submodule(name).weight.grad
-    words = ["something other than 0" if gradient.any() else "only 0" for gradient in (of_output, of_weight)]
-    print(f"{name:7} output: {words[0]:23} weight: {words[1]}")
-
-# %% tags=["why"]
-why("gradients_of_patient_a")
-
-# %% [markdown]
-# Now **patient B**. Take the cell above with `admit("B")`, look at every layer, and commit.
-
-# %% [markdown] tags=["sealed"]
-# you have looked at the output of every layer of patient B. Which linear layer is ill?
-#
-# - [ ] first: Its numbers are as large as those of a healthy network.
-#   > Look at the line of `first` for patient A, and then for patient B. What is different?
-# - [ ] second: Its numbers are small: the trouble begins after it.
-#   > How large are the numbers just before `third`, and how large right after it?
-# - [x] third: It gets numbers of ordinary size and makes numbers of more than 10,000 out of them.
-# - [ ] last: Its numbers are large because it is given large ones.
-#   > What is the largest size that goes into `last`, and the largest that comes out? Does `last` make the numbers
-#   > larger?
-#
-# Up to `relu2` all numbers have an ordinary size. `third` makes numbers above 10,000 out of them: it
-# **explodes**. `last` does nothing unusual, it only passes the size on. The gradients are just as large, so one
-# training step later the other layers are out of order too. This is why we looked before the first step.
-
-# %% tags=["predict"]
-predict("layer_of_patient_b")
-
-# %%
-examine("B")
-
-# %% tags=["why"]
-why("layer_of_patient_b")
-
-# %% [markdown]
-# With hooks, a function can also make the diagnosis for you. This one looks for the first linear layer that gives no number
-# above 0, or a number above 1000. It gives this one layer fresh weights and trains the network again.
-
-
-# %%
-def treat(case):
-    """Give fresh weights to the first linear layer that looks ill, and train; return the layer's name and the losses."""
-    patient = admit(case)
-    with record(patient, nn.Linear) as seen:
-        patient(numbers)
-    ill = [name for name, layer in seen.items() if layer.output.max() <= 0 or layer.output.max() > 1000]
-    torch.manual_seed(0)
-    patient.get_submodule(ill[0]).reset_parameters()
-    return train(patient)
-
-
-# %%
-draw_curves(
-    {"before": before["A"], "after": treat("A")},
-    title="Patient A learns once one layer has fresh weights",
-    alt="The loss of patient A over 120 steps: before, it stays at 0.7; after the treatment it falls to nearly 0.",
-)
-
-# %%
-draw_curves(
-    {"before": before["B"], "after": treat("B")},
-    title="Patient B learns once one layer has fresh weights",
-    alt="The loss of patient B on a logarithmic axis: before, it stays above 1,000; after the treatment it starts at 0.7 "
-    "and falls far below.",
-    log=True,
-)
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "A layer whose weights get no gradient is the one that is ill." **Ask:** "Patient A: `first` gets no
-# gradient either. Is it ill?" **Answer:** no. What lies before a dead layer starves, although it is healthy.
-#
-# **Misconceptions, by exercise:** `output[:, channel] = 0` without a clone (1); a hook on `grad_output`, which changes the
-# weights' gradients as well, or forgetting that an entry of `grad_input` may be None (2); no `finally` (3); a loop variable
-# that was not bound (4); storing the output itself (5).
-#
-# **Ask, whatever the exercise:** "Does your answer still work if the layer is used twice in one call?"
-#
-# **For discussion (2):** why is it so important that the layer's own gradients stay? (In domain adaptation the layers after
-# it should learn to tell the domains apart, and only those before it should learn the opposite.)
 
 # %% [markdown]
 # ## What old tutorials say

@@ -15,8 +15,8 @@
 #
 # You write `module(x)`, and the module's `forward` runs. Between the two, PyTorch runs a function of about a hundred lines.
 # It calls the forward hooks, and it prepares everything for the backward hooks. In this lesson you read this function, part
-# by part, in the torch that is installed on your machine. Then you write your own in about forty lines, until it runs all
-# hooks in exactly torch's order.
+# by part, in the torch that is installed on your machine, and you write its steps yourself. Whoever wants more then writes
+# a whole call of about forty lines, which runs all hooks in exactly torch's order.
 #
 # ## What you will be able to do
 #
@@ -24,48 +24,28 @@
 # - **Predict** which hooks run and in which order: forward and backward, global and local, and when something raises.
 # - **Explain** what full backward hooks do to inputs and outputs, and when such a hook stays silent.
 # - **Find out** why a hook does not run.
-# - **Write** a `__call__` of your own, and **prove** with a trace that it does what torch's does.
+# - **Write** the steps of a call, and in the parts called *More* a whole `__call__`, and **prove** that it does what torch's
+#   does.
 #
-# **Time:** about 89 minutes: 38 to read, predict and run, 51 for the exercises.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
-# **Plan**
-#
-# | Minutes | Sections | How |
-# |---|---|---|
-# | 3 | Patient C | let the room count the lines; give no answer |
-# | 5 | One call, step by step | explorer in pairs, all three tasks |
-# | 4 | The fast path | predict, then run |
-# | 3 | `forward()` directly | ask who has written `model.forward(x)` |
-# | 2 | Who comes first: global or local? | a vote |
-# | 2 | Before and after forward | read the loop together, one line each, in turn |
-# | 4 | The order of everything | pairs write the twelve hooks on paper before the last cell |
-# | 2 | When forward raises | a vote |
-# | 6 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences |
-# | 2 | The proof | show everybody's first difference on the board; "none" gets applause |
-# | 4 | Back to patient C | in pairs: first experiment, then commit, then run |
-# | 51 | the exercises at the end of each part | 1 to 4 in the room; 8 can follow at once, for `MiniSteps` has the rest |
-# | 1 | What old tutorials say · Summary · Go further | one sentence each from three people |
-
-# %% [markdown] tags=["instructor"]
-# **In 90 minutes**
+# **Plan for 90 minutes**
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 3 | Patient C | let the room count the lines | nothing |
-# | 3 to 11 | One call, step by step | the explorer in pairs | the list of all parts |
-# | 11 to 20 | The fast path | the prediction with discussion and a second vote; exercise 1 | the source text |
-# | 20 to 23 | `forward()` directly | one vote | nothing |
-# | 23 to 29 | Who comes first: global or local? | one vote; exercise 2 | nothing |
-# | 29 to 43 | Before and after forward | the loop, read together; exercises 3 and 4 | nothing |
-# | 43 to 51 | The order of everything | paper first; the prediction with discussion and a second vote | nothing |
-# | 51 to 54 | When forward raises | one vote | the source text; exercise 5 |
-# | 54 to 62 | What a full backward hook does to your tensors | the two nodes on the board; one vote; the dict and the LSTM | the source text; exercises 6 and 7 |
-# | 62 to 77 | The proof | exercise 8; first differences on the board | nothing |
-# | 77 to 86 | Back to patient C | in pairs; the prediction with discussion and a second vote | the repaired network, except for the curve |
-# | 86 to 88 | What old tutorials say · Summary · Go further | one sentence each from two people | the table |
+# | 0 to 4 | Patient C | let the room count the lines; give no answer | nothing |
+# | 4 to 13 | One call, step by step | the explorer in pairs, all three tasks | nothing |
+# | 13 to 26 | The fast path | the prediction with discussion and a second vote; exercise 1 | nothing |
+# | 26 to 30 | `forward()` directly | one vote; ask who has written `model.forward(x)` | nothing |
+# | 30 to 39 | Who comes first: global or local? | one vote; exercise 2 | nothing |
+# | 39 to 61 | Before and after forward | read the loop together, one line each, in turn; exercises 3 and 4 | nothing |
+# | 61 to 64 | Pause | a rest, or time to finish an exercise | nothing |
+# | 64 to 72 | The order of everything | pairs write the twelve hooks on paper before the last cell; the prediction with discussion and a second vote | nothing |
+# | 72 to 79 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences; one vote | nothing |
+# | 79 to 90 | Back to patient C · What old tutorials say · Summary · Go further | in pairs: first experiment, then commit, then run; one sentence each from two people | the table |
 #
-# **Homework:** Exercises 5, 6 and 7, about 21 minutes.
+# **Homework:** From the parts called *More*, *The proof*: `MiniSteps` has the steps that nobody has written yet.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -81,12 +61,13 @@ except ModuleNotFoundError:
 
 # %% tags=["setup"]
 import contextlib
+import html
 import inspect
 import itertools
-import textwrap
 import warnings
 
 import torch
+from IPython.display import display
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
@@ -111,6 +92,7 @@ from course_utils.lessons.lesson_04 import (
     takes_fast_path,
 )
 from course_utils.lessons.patient import Patient, admit, draw_curves, make_task, train
+from course_utils.show import code_spans
 
 # %% tags=["setup"]
 parts = {part.name: part for part in read_parts()}  # reads torch's source, for later
@@ -120,6 +102,14 @@ def print_source(*names):
     """Print parts of a call as they stand in the installed torch."""
     for part in map(parts.get, names):
         print(f"--- {part.name}: {part.function}, lines {part.first} to {part.last}\n{part.source}")
+
+
+def fold_source(*names):
+    """Show parts of a call as they stand in the installed torch, each folded below a line that says what it does."""
+    for part in map(parts.get, names):
+        said = f"{part.name}: {part.does}"
+        page = f"<details><summary>{code_spans(said)}</summary><pre>{html.escape(part.source)}</pre></details>"
+        display({"text/html": page, "text/plain": f"{said}\n{part.source}"}, raw=True)
 
 
 def print_largest(name):
@@ -138,9 +128,11 @@ def print_largest(name):
 
 # %%
 before = train(admit("C"))
+
+# %% tags=["setup"]
 draw_curves(
     {"patient C": before},
-    title="The loss of patient C stays in the thousands",
+    title="The loss of patient C ends higher than it began",
     alt="The loss of patient C on a logarithmic axis. It starts near 500, jumps above 100,000 and ends above 1,000.",
     log=True,
 )
@@ -205,12 +197,8 @@ x = torch.ones(1, 3, requires_grad=True)
 # %% [markdown]
 # In Python, `net(x)` means `type(net).__call__(net, x)`. For nearly all modules this is `nn.Module._wrapped_call_impl`; what
 # `torch.compile` or `torch.fx` returns has a `__call__` of its own. It asks whether there is a compiled call (`net.compile()`
-# makes one). If not, it goes on to `_call_impl`, which deals with the hooks. Below are the parts of the whole, in the order in
-# which they run. The last three belong to a helper class, `BackwardHook`.
-
-# %%
-for part in parts.values():
-    print(textwrap.fill(f"{part.name}: {part.does}", 78, subsequent_indent="    "))
+# makes one). If not, it goes on to `_call_impl`, which deals with the hooks. We now go through it in the order in which it
+# runs.
 
 # %% [markdown]
 # ## The fast path
@@ -457,7 +445,7 @@ check(run_pre_hooks)
 # %% [markdown]
 # ### Exercise 4 · After forward
 #
-# The keys in `started` are for the next exercise. If something raises, the call must know which hooks have had their turn.
+# The keys in `started` are for exercise 5. If something raises, the call must know which hooks have had their turn.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -563,7 +551,173 @@ why("last_in_backward")
 # forward, so the gradient meets it first. What the hook returns is what the layer gets.)
 
 # %% [markdown]
-# ## When forward raises
+# ## What a full backward hook does to your tensors
+#
+# In backward, autograd knows tensors and operations. It does not know what a module is. So how can a hook wait for the
+# gradients of a module's inputs? `_call_impl` puts two nodes of its own into the graph:
+#
+# ```text
+# x ──► [node] ──► forward ──► [node] ──► output
+#         ▲                      ▲
+#   full backward hooks   full backward pre-hooks
+# ```
+#
+# Both nodes hand on what they get. The class `BackwardHook` makes them. What does the layer receive as its input?
+
+# %% [markdown] tags=["sealed"]
+# x is a leaf, and the layer has a full backward hook. What does its forward receive?
+#
+# - [ ] x itself: This is right without the hook. With it, a node has to stand between x and the layer.
+#   > With the hook, `Peek` printed the name of a node. What does it print for a leaf such as x, and why?
+# - [ ] a copy of x: Nothing is copied: the memory is the same.
+#   > What did `Peek` print after `same memory`? What would it print for `x.clone()`?
+# - [x] a view of x: It shares the memory of x, and its `grad_fn` is the node at which the hook waits.
+#
+# The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
+# output is such a view too. PyTorch does this only while autograd is recording, and only if some input
+# requires a gradient: then *all* input tensors become views. The same holds for the outputs. The source
+# stands in the part *The nodes themselves* below.
+
+# %% tags=["predict"]
+predict("what_forward_receives")
+
+
+# %% tags=["setup"]
+class Peek(nn.Module):
+    """Twice its input; prints what it received."""
+
+    def forward(self, given):
+        node = "no node" if given.grad_fn is None else type(given.grad_fn).__name__
+        shared = given.data_ptr() == x.data_ptr()
+        print(f"  x itself: {given is x}   same memory: {shared}   {node}")
+        return 2 * given
+
+
+# %%
+layer = Peek()
+print("without a hook:")
+print("  output:", type(layer(x).grad_fn).__name__)
+layer.register_full_backward_hook(look)
+print("with a full backward hook:")
+print("  output:", type(layer(x).grad_fn).__name__)
+
+# %% tags=["why"]
+why("what_forward_receives")
+
+# %% [markdown]
+# Two things follow. **What comes out of such a node must not be changed in place**, neither by a line of yours nor by an
+# in-place ReLU that comes next. Lesson 03 shows this error and two cures, in its part *A ReLU that writes over its input*.
+#
+# **An output gets a node if it is a tensor, or if it stands directly in a tuple.** So what happens with a dict, and with an
+# LSTM? It returns a tuple with another tuple in it: `output, (hidden, cell)`.
+
+
+# %% tags=["setup"]
+class InADict(nn.Module):
+    def forward(self, x):
+        return {"twice": 2 * x}
+
+
+def try_hook(layer, use, given):
+    """Whether a full backward hook fires if the loss is made of one part of the output, and whether PyTorch warns."""
+    fired = []
+    with warnings.catch_warnings(record=True) as caught, layer.register_full_backward_hook(lambda *_: fired.append(1)):
+        warnings.simplefilter("always")
+        use(layer(given)).sum().backward()
+    return f"the hook fired: {bool(fired)!s:5}  PyTorch warned: {bool(caught)}"
+
+
+# %%
+sequence = torch.ones(2, 1, 3, requires_grad=True)
+print("dict:        ", try_hook(InADict(), lambda output: output["twice"], sequence))
+print("LSTM, output:", try_hook(nn.LSTM(3, 4), lambda output: output[0], sequence))
+print("LSTM, hidden:", try_hook(nn.LSTM(3, 4), lambda output: output[1][0], sequence))
+
+# %% [markdown]
+# With a dict the hook does not fire, and PyTorch warns. With a nested tuple there is **no warning**. If the loss is made of
+# `hidden`, as in many classifiers of sequences, the hook does not fire. Inputs given by keyword get no node either.
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The hook changes my tensor." **Ask:** "`x itself: False, same memory: True`. What is it, then?"
+# **Answer:** a view; nothing was copied or changed, and the error with in-place operations comes from that.
+#
+# **Ask, before the cells:** "Two nodes, one before forward, one after it. What follows for in-place changes? For keyword
+# arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
+#
+# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It adds no node and makes no view. It
+# only sits on the last operation, and silently reports the wrong thing.)
+
+# %% [markdown]
+# ## Back to patient C
+#
+# At the beginning of this lesson, the numbers became large between `relu2` and `relu3`, and there was no line at all from
+# `third`, the layer between them. The network must use its weights, otherwise they could do no harm. So why does its hook
+# not fire? `list_hooks` lists the hooks on a network. `trace` lists every `forward` that runs, whether hooks run or not.
+# Make your experiments here, then commit:
+
+# %%
+patient = admit("C")
+handle = patient.third.register_forward_hook(print_largest("third"))
+# Two experiments to begin with: print(list_hooks(patient)), and print(trace(patient, numbers, backward=False))
+
+# %% [markdown] tags=["sealed"]
+# the hook on `third` never fires, and yet the network uses this layer. Which is the reason?
+#
+# - [ ] it uses the weights in a function: Then no `forward` of third would run. The trace has one.
+#   > Suppose that the network called `F.linear(h, self.third.weight)`. Which lines of the trace would be missing?
+# - [x] it calls forward by its name: The trace shows that third's forward runs, and a hook that is there does not.
+# - [ ] the hook has been removed: `list_hooks` finds it: it is on third all the time.
+#   > What did `list_hooks` print here? What would it print after `handle.remove()`?
+# - [ ] it calls another module: The trace knows modules by their names, and it is third whose forward runs.
+#   > On which module did `list_hooks` find the hook? Whose `forward` does the trace show between `relu2` and `relu3`?
+#
+# `list_hooks` finds the hook, so it was not removed. The trace shows `forward` of `third`, so this very module
+# computes something. But there is no line for its hook. Only one explanation is left, and the source confirms
+# it: `self.third.forward(h)`, where `self.third(h)` should stand.
+#
+# In a network whose code you cannot change, put hooks on the neighbours. A forward pre-hook on `relu3` gets
+# what `third` gave.
+
+# %% tags=["predict"]
+predict("silent_hook")
+
+# %%
+print(*list_hooks(patient), sep="\n")
+print(trace(patient, numbers, backward=False))
+print(inspect.getsource(type(patient).forward))
+
+# %% tags=["why"]
+why("silent_hook")
+
+# %% [markdown]
+# In the class `Patient` this line is as it should be. We give such a network the same numbers. Then the hook fires, and
+# we can treat the layer as in lesson 03.
+
+# %%
+repaired = admit(Patient)
+repaired.load_state_dict(patient.state_dict())
+with repaired.third.register_forward_hook(print_largest("third")):
+    print("the same answers:", torch.equal(repaired(numbers), patient(numbers)))
+handle.remove()
+torch.manual_seed(0)
+repaired.third.reset_parameters()
+after = train(repaired)
+
+# %% tags=["setup"]
+draw_curves(
+    {"before": before, "after": after},
+    title="Patient C learns once its layer has fresh weights",
+    alt="The loss of patient C on a logarithmic axis: before, it stays above 1,000; after the treatment it starts at 0.7 "
+    "and falls far below.",
+    log=True,
+)
+
+# %% [markdown]
+# The patient's story ends here. The parts called *More* can wait: the lesson goes on with
+# [what old tutorials say](#What-old-tutorials-say).
+
+# %% [markdown] tags=["more"]
+# ## More: When forward raises
 #
 # A layer fails. It has a plain forward hook, and one registered with `always_call=True`.
 
@@ -605,12 +759,12 @@ why("always_call_when_forward_raises")
 
 # %% tags=["nbval-ignore-output"]
 # Not compared: the source text and its line numbers belong to the torch release.
-print_source("after an exception")
+fold_source("after an exception")
 
 # %% [markdown]
-# Everything after the fast path stands in a `try`, and this part is its `except`. It runs the always-called hooks *that have
-# not run yet*, global ones first. If one of these raises too, PyTorch only warns about it, because the first exception is
-# the one that you need to see.
+# Everything after the fast path stands in a `try`, and the part above is its `except`. (Click on its line to read it.) It
+# runs the always-called hooks *that have not run yet*, global ones first. If one of these raises too, PyTorch only warns
+# about it, because the first exception is the one that you need to see.
 #
 # ### Exercise 5 · When something raises
 
@@ -637,102 +791,26 @@ def run_always_called(module, hooks, started, args, output):
 # %% tags=["check"]
 check(run_always_called)
 
-# %% [markdown]
-# ## What a full backward hook does to your tensors
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "If forward raises, no hook runs." **Ask:** "What would a timer need?" **Answer:** `always_call=True`;
+# it gets None as the output, and the exception goes on.
+
+# %% [markdown] tags=["more"]
+# ## More: The nodes themselves
 #
-# In backward, autograd knows tensors and operations. It does not know what a module is. So how can a hook wait for the
-# gradients of a module's inputs? `_call_impl` puts two nodes of its own into the graph:
-#
-# ```text
-# x ──► [node] ──► forward ──► [node] ──► output
-#         ▲                      ▲
-#   full backward hooks   full backward pre-hooks
-# ```
-#
-# Both nodes hand on what they get. The class `BackwardHook` makes them. What does the layer receive as its input?
-
-# %% [markdown] tags=["sealed"]
-# x is a leaf, and the layer has a full backward hook. What does its forward receive?
-#
-# - [ ] x itself: This is right without the hook. With it, a node has to stand between x and the layer.
-#   > With the hook, `Peek` printed the name of a node. What does it print for a leaf such as x, and why?
-# - [ ] a copy of x: Nothing is copied: the memory is the same.
-#   > What did `Peek` print after `same memory`? What would it print for `x.clone()`?
-# - [x] a view of x: It shares the memory of x, and its `grad_fn` is the node at which the hook waits.
-#
-# The input is a **view** of `x`: the same memory, but a tensor of its own, whose `grad_fn` is the new node. The
-# output is such a view too. PyTorch does this only while autograd is recording, and only if some input
-# requires a gradient: then *all* input tensors become views. The same holds for the outputs. You can read it in
-# the parts "wrap inputs", "wrap outputs" and "insert a node" of the source below.
-
-# %% tags=["predict"]
-predict("what_forward_receives")
-
-
-# %% tags=["setup"]
-class Peek(nn.Module):
-    """Twice its input; prints what it received."""
-
-    def forward(self, given):
-        node = "no node" if given.grad_fn is None else type(given.grad_fn).__name__
-        shared = given.data_ptr() == x.data_ptr()
-        print(f"  x itself: {given is x}   same memory: {shared}   {node}")
-        return 2 * given
-
-
-# %%
-layer = Peek()
-print("without a hook:")
-print("  output:", type(layer(x).grad_fn).__name__)
-layer.register_full_backward_hook(look)
-print("with a full backward hook:")
-print("  output:", type(layer(x).grad_fn).__name__)
-
-# %% tags=["why"]
-why("what_forward_receives")
+# Here is all that `_call_impl` and `BackwardHook` do for backward hooks. Click on a line to read its source, above all on
+# "wrap inputs", "wrap outputs" and "insert a node".
 
 # %% tags=["nbval-ignore-output"]
 # Not compared: the source text and its line numbers belong to the torch release.
-print_source(
+fold_source(
     "collect backward pre-hooks", "collect backward hooks", "sort backward hooks", "wrap inputs", "wrap outputs"
 )
-print_source("insert a node", "backward pre-hooks", "full backward hooks", "legacy backward hooks")
+fold_source("insert a node", "backward pre-hooks", "full backward hooks", "legacy backward hooks")
 
 # %% [markdown]
-# Two things follow. **What comes out of such a node must not be changed in place**, neither by a line of yours nor by an
-# in-place ReLU that comes next. You saw this error, its limits and two cures in lesson 03.
-#
-# **An output gets a node if it is a tensor, or if it stands directly in a tuple.** So what happens with a dict, and with an
-# LSTM? It returns a tuple with another tuple in it: `output, (hidden, cell)`.
-
-
-# %% tags=["setup"]
-class InADict(nn.Module):
-    def forward(self, x):
-        return {"twice": 2 * x}
-
-
-def try_hook(layer, use, given):
-    """Whether a full backward hook fires if the loss is made of one part of the output, and whether PyTorch warns."""
-    fired = []
-    with warnings.catch_warnings(record=True) as caught, layer.register_full_backward_hook(lambda *_: fired.append(1)):
-        warnings.simplefilter("always")
-        use(layer(given)).sum().backward()
-    return f"the hook fired: {bool(fired)!s:5}  PyTorch warned: {bool(caught)}"
-
-
-# %%
-sequence = torch.ones(2, 1, 3, requires_grad=True)
-print("dict:        ", try_hook(InADict(), lambda output: output["twice"], sequence))
-print("LSTM, output:", try_hook(nn.LSTM(3, 4), lambda output: output[0], sequence))
-print("LSTM, hidden:", try_hook(nn.LSTM(3, 4), lambda output: output[1][0], sequence))
-
-# %% [markdown]
-# With a dict the hook does not fire, and PyTorch warns. With a nested tuple there is **no warning**. If the loss is made of
-# `hidden`, as in many classifiers of sequences, the hook does not fire. Inputs given by keyword get no node either.
-#
-# The last part of the source above is for legacy hooks (`register_backward_hook`). They get no nodes. PyTorch walks from the
-# output to its `grad_fn` and puts the hook there, on the *last operation*. Lesson 09 shows what comes of it.
+# The last of these parts is for legacy hooks (`register_backward_hook`). They get no nodes. PyTorch walks from the output to its
+# `grad_fn` and puts the hook there, on the *last operation*. Lesson 09 shows what comes of it.
 #
 # ### Exercise 6 · A node that does nothing
 #
@@ -817,24 +895,12 @@ def forward_between_nodes(module, full_hooks, pre_hooks, args):
 # %% tags=["check"]
 check(forward_between_nodes)
 
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "The hook changes my tensor." **Ask:** "`x itself: False, same memory: True`. What is it, then?"
-# **Answer:** a view; nothing was copied or changed, and the error with in-place operations comes from that.
-#
-# **Misconception:** "If forward raises, no hook runs." **Ask:** "What would a timer need?" **Answer:** `always_call=True`;
-# it gets None as the output, and the exception goes on.
-#
-# **Ask, before the cells:** "Two nodes, one before forward, one after it. What follows for in-place changes? For keyword
-# arguments? For a dict?" **Expect:** somebody finds one of the three. **Then show:** the cells for the others.
-#
-# **For discussion:** why does the legacy hook raise nothing with an in-place ReLU? (It adds no node and makes no view. It
-# only sits on the last operation, and silently reports the wrong thing.)
-
-# %% [markdown]
-# ## The proof
+# %% [markdown] tags=["more"]
+# ## More: The proof
 #
 # Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
-# here even without your own answers. It does not let you call torch's own `__call__`. Write your own.
+# here even without your own answers. It does not let you call torch's own `__call__`. Write your own. For the
+# backward hooks you need the class `BackwardHook`, which exercise 7 explains.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say that a first difference is a success: it names the line to look at. Ask those who have "none"
@@ -925,69 +991,6 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # would break?" (All that rely on a global hook to see things before anybody has changed them: profilers, tracers.)
 #
 # **For discussion:** which of the tables could a module keep to itself, and which must all modules share?
-
-# %% [markdown]
-# ## Back to patient C
-#
-# Between `relu2` and `relu3` the numbers became large, and from `third`, the layer between them, there was no line at all.
-# The network must use its weights, otherwise they could do no harm. So why does its hook not fire? `list_hooks` lists the hooks
-# on a network. `trace` lists every `forward` that runs, whether hooks run or not. Make your experiments here, then commit:
-
-# %%
-patient = admit("C")
-handle = patient.third.register_forward_hook(print_largest("third"))
-# Two experiments to begin with: print(list_hooks(patient)), and print(trace(patient, numbers, backward=False))
-
-# %% [markdown] tags=["sealed"]
-# the hook on `third` never fires, and yet the network uses this layer. Which is the reason?
-#
-# - [ ] it uses the weights in a function: Then no `forward` of third would run. The trace has one.
-#   > Suppose that the network called `F.linear(h, self.third.weight)`. Which lines of the trace would be missing?
-# - [x] it calls forward by its name: The trace shows that third's forward runs, and a hook that is there does not.
-# - [ ] the hook has been removed: `list_hooks` finds it: it is on third all the time.
-#   > What did `list_hooks` print here? What would it print after `handle.remove()`?
-# - [ ] it calls another module: The trace knows modules by their names, and it is third whose forward runs.
-#   > On which module did `list_hooks` find the hook? Whose `forward` does the trace show between `relu2` and `relu3`?
-#
-# `list_hooks` finds the hook, so it was not removed. The trace shows `forward` of `third`, so this very module
-# computes something. But there is no line for its hook. Only one explanation is left, and the source confirms
-# it: `self.third.forward(h)`, where `self.third(h)` should stand.
-#
-# In a network whose code you cannot change, put hooks on the neighbours. A forward pre-hook on `relu3` gets
-# what `third` gave.
-
-# %% tags=["predict"]
-predict("silent_hook")
-
-# %%
-print(*list_hooks(patient), sep="\n")
-print(trace(patient, numbers, backward=False))
-print(inspect.getsource(type(patient).forward))
-
-# %% tags=["why"]
-why("silent_hook")
-
-# %% [markdown]
-# In the class `Patient` this line is as it should be. We give such a network the same numbers. Then the hook fires, and
-# we can treat the layer as in lesson 03.
-
-# %%
-repaired = admit(Patient)
-repaired.load_state_dict(patient.state_dict())
-with repaired.third.register_forward_hook(print_largest("third")):
-    print("the same answers:", torch.equal(repaired(numbers), patient(numbers)))
-handle.remove()
-torch.manual_seed(0)
-repaired.third.reset_parameters()
-
-# %%
-draw_curves(
-    {"before": before, "after": train(repaired)},
-    title="Patient C learns once its layer has fresh weights",
-    alt="The loss of patient C on a logarithmic axis: before, it stays above 1,000; after the treatment it starts at 0.7 "
-    "and falls far below.",
-    log=True,
-)
 
 # %% [markdown]
 # ## What old tutorials say

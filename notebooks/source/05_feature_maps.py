@@ -24,8 +24,7 @@
 # - **Measure** what deeper layers do, and **compare** it with what chance does.
 # - **Choose** between hooks and `create_feature_extractor`.
 #
-# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "What does a channel follow?" is a
-# good place for a pause.
+# **Minutes:** counted by the build
 #
 # Run a cell with Shift+Enter. Where you see **Predict**, commit to an answer before you run the next cell. Everything
 # here runs offline.

@@ -26,8 +26,7 @@
 # - **Say** what the usual picture of a gradient shows, and what it does not.
 # - **Test** an explanation: does it change with the class, and does it change when the network forgets?
 #
-# **Time:** about 89 minutes: 44 to read, predict and run, 45 for the exercises. "From a gradient to a picture" is
-# a good place for a pause.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
 # **Plan**

@@ -25,7 +25,7 @@
 # - **Find out** what a network's answer rests on, and **prove** it by an experiment.
 # - **Choose** the question that a map should answer, and **say** what no map can tell you.
 #
-# **Time:** about 90 minutes: 51 to read, predict and run, 39 for the exercises. Each part ends with its exercise.
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
 # **Plan**

@@ -25,8 +25,7 @@
 # - **Prove** by activation patching which place of which layer carries an answer.
 # - **Read** attention weights by a hook, and **test** whether anything reads them.
 #
-# **Time:** about 90 minutes: 42 to read, predict and run, 48 for the exercises. Each part ends with its exercise. A good
-# place for a pause is before "Activation patching".
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
 # **Plan**

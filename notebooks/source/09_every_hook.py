@@ -26,8 +26,8 @@
 # - **Choose** between a hook, a mode, a rewritten graph and a feature extractor.
 # - **Solve** small tasks with one line of code.
 #
-# **Time:** about 70 minutes: 4 for the index and the predictions, 66 for the exercises. The reference itself is looked up
-# and not read, so it is not counted.
+# **Minutes:** counted by the build
+# The reference itself is looked up and not read, so only the exercises are counted.
 
 # %% [markdown] tags=["instructor"]
 # **Plan**

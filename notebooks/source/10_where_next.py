@@ -25,8 +25,7 @@
 # - **Show** what a channel wants, and **probe** what can be read at a layer.
 # - **Say** which questions no map answers, and **choose** a library for your work.
 #
-# **Time:** about 75 minutes: 51 to read, predict and run, 24 for the exercises. A good place for a pause is before
-# "Seven methods, one hook".
+# **Minutes:** counted by the build
 
 # %% [markdown] tags=["instructor"]
 # **Plan**

@@ -306,32 +306,13 @@ def measure_lessons() -> list[Row]:
     for source in sources():
         cells = [cell.source for cell in learner(source).cells if cell.cell_type == "code"]
         start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-"],
-            input="\n\n".join(cells),
-            text=True,
-            check=True,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        script = "\n\n".join(cells).encode()
+        subprocess.run([sys.executable, "-"], input=script, check=True, env=environment, capture_output=True)
         scripts += time.perf_counter() - start
         start = time.perf_counter()
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "--nbval",
-                "-p",
-                "no:cacheprovider",
-                f"{FOLDER / source.stem}.ipynb",
-            ],
-            check=False,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        )
+        notebook = FOLDER / f"{source.stem}.ipynb"
+        nbval = [sys.executable, "-m", "pytest", "-q", "--nbval", "-p", "no:cacheprovider", notebook]
+        subprocess.run(nbval, env=environment, stdout=subprocess.DEVNULL)
         wall += time.perf_counter() - start
     return [Row("all lessons under nbval, against their code as scripts (wall)", wall / scripts, 1.5, "x")]
 

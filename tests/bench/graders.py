@@ -1,6 +1,6 @@
 """How fast grading is, beside what else could grade the same answers: `pytest --nbval`, nbgrader and otter-grader.
 
-    python -m tests.bench.graders [--sizes 10 100] [--ours 1000] [--only ours nbval] [--out bench.json]
+    make bench ARGS="--only grading"
 
 The same right answers to the same three exercises, in the notebook that each tool expects. nbgrader and otter-grader
 run in environments of their own, made for the occasion over this one's packages; where they cannot be installed, a
@@ -10,7 +10,6 @@ Memory is the largest sum of private memory of all processes at one time, looked
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import functools
 import json
@@ -22,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import requires
 from pathlib import Path
 
@@ -30,25 +29,11 @@ import nbformat
 import psutil
 
 from course_utils.authoring.source import METADATA
+from course_utils.exercises.engine import find
 
 NAMES = ("record_gradient", "scale_gradient", "keep_positive")
 LESSON = "01_tensor_hooks"
-ANSWERS = {
-    "record_gradient": """\
-def record_gradient(tensor):
-    seen = []
-    tensor.register_hook(lambda grad: seen.append(grad.clone()))
-    return seen
-""",
-    "scale_gradient": """\
-def scale_gradient(tensor, factor):
-    return tensor.register_hook(lambda grad: grad * factor)
-""",
-    "keep_positive": """\
-def keep_positive(tensor):
-    return tensor.register_hook(lambda grad: grad.clamp(min=0))
-""",
-}
+ANSWERS = {name: find(name).source for name in NAMES}
 CHECKS = {
     "record_gradient": """\
 x = torch.tensor([1.0, 2.0], requires_grad=True)
@@ -69,7 +54,6 @@ keep_positive(x)
 assert x.grad.tolist() == [2.0, 0.0]
 """,
 }
-TOOLS = ("ours", "nbval", "nbgrader", "otter")
 
 
 @dataclass(frozen=True)
@@ -247,7 +231,7 @@ def measure_child() -> float | None:
     from course_utils.grading.sandbox.fork import ForkEngine
     from course_utils.grading.sandbox.tasks import Task
 
-    waiting = ANSWERS["scale_gradient"].replace("\n", "\n    import time; time.sleep(1)\n", 1)
+    waiting = ANSWERS["scale_gradient"].replace("    return", "    import time; time.sleep(1)\n    return")
     with ForkEngine() as engine:
         engine.run([Task({"scale_gradient": 1}, (), ANSWERS["scale_gradient"])])  # until a lane is ready
         thread = threading.Thread(target=engine.run, args=([Task({"scale_gradient": 1}, (), waiting)],))
@@ -269,10 +253,8 @@ def measure_child() -> float | None:
 # ----------------------------------------------------------------------------------------------------------- the table
 
 
-def measure_all(
-    sizes: Sequence[int], ours_only: Sequence[int] = (), tools: Sequence[str] = TOOLS
-) -> Iterator[Measured]:
-    """Grade with each of `tools` as many submissions as `sizes` says, and with ours also as many as `ours_only` says.
+def measure_all(sizes: Sequence[int], ours_only: Sequence[int] = ()) -> Iterator[Measured]:
+    """Grade with each tool as many submissions as `sizes` says, and with ours also as many as `ours_only` says.
 
     Machines are shared, and what else runs on them changes: so ours is measured right before each of the others again,
     and stands beside it (`Measured.ours`).
@@ -283,54 +265,18 @@ def measure_all(
             return RUNNERS[tool](count, Path(folder))
 
     for count in sizes:
-        others = [tool for tool in tools if tool != "ours"]
-        if not others:
-            yield run("ours", count)
-        for tool in others:
-            beside = run("ours", count) if "ours" in tools else None
-            if beside:
-                yield beside
-            yield replace(run(tool, count), ours=beside.seconds if beside and not beside.skipped else 0.0)
-    for count in ours_only if "ours" in tools else ():
+        for tool in [each for each in RUNNERS if each != "ours"]:
+            beside = run("ours", count)
+            yield beside
+            yield replace(run(tool, count), ours=0.0 if beside.skipped else beside.seconds)
+    for count in ours_only:
         yield run("ours", count)
 
 
-HEADING = "tool       submissions   seconds   s/submission   peak MB   times ours"
-
-
 def line(one: Measured) -> str:
-    """One measurement; the last column is the time as a multiple of what ours took just before."""
+    """One measurement in words; "times ours" is its time as a multiple of what ours took just before."""
     if one.skipped:
-        return f"{one.tool:<10} {one.submissions:>11}   not measured: {one.skipped}"
-    times = f"{one.seconds / one.ours:.1f}" if one.ours else "-"
-    return (
-        f"{one.tool:<10} {one.submissions:>11} {one.seconds:>9.1f} {one.per_submission:>14.3f} "
-        f"{one.megabytes:>9.0f} {times:>12}"
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print the table, and write it as JSON."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.graders", description="Measure the grader.")
-    parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[10, 100], help="submissions, for all (default: 10 100)"
-    )
-    parser.add_argument("--ours", type=int, nargs="*", default=[1000], help="more sizes, for ours (default: 1000)")
-    parser.add_argument("--only", nargs="+", choices=TOOLS, default=TOOLS, help="measure these only")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the numbers as JSON")
-    options = parser.parse_args(argv)
-    found = []
-    print(HEADING)
-    for one in measure_all(options.sizes, options.ours, options.only):
-        found.append(one)
-        print(line(one), flush=True)
-    child = measure_child() if "ours" in options.only and sys.platform == "linux" else None
-    print(f"private memory of a child: {f'{child:.1f} MB' if child else 'not measured (needs root)'}")
-    if options.out:
-        content = {"child_megabytes": child, "cores": os.cpu_count(), "measured": [asdict(one) for one in found]}
-        options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        return f"{one.tool}, {one.submissions} submissions: not measured: {one.skipped}"
+    times = f", {one.seconds / one.ours:.1f} times ours" if one.ours else ""
+    took = f"{one.seconds:.1f} s, {one.per_submission:.3f} s each, {one.megabytes:.0f} MB at the peak"
+    return f"{one.tool}, {one.submissions} submissions: {took}{times}"

@@ -9,7 +9,6 @@ is on the disk before it is answered, so the machine's disk is in all of these t
 import asyncio
 import json
 import random
-import re
 import socket
 import subprocess
 import sys
@@ -25,24 +24,15 @@ from course_utils.exercises import predict
 from course_utils.live import member
 from course_utils.live.store import Store
 from tests.bench.bench import Row, table
-from tests.browser.lab_page import find_port, start_browser
+from tests.browser.lab_page import SCRIPTS, find_port, start_browser
+from tests.browser.live_class import start
 
 WITHIN = 2.0  # seconds in which all of them answer
 FLOOD = 20, 5.0  # so many send wrong codes at once, for so many seconds
 # What the learners report, the key of the page's screen, and where it counts.
 VOTES = {"kind": "prediction", "name": "hook_on_a", "said": "15", "cause": ""}, "2", r"(\d+) of \d+ voted"
 MATRIX = {"kind": "exercise", "name": "keep_positive", "said": "passed", "cause": ""}, "3", r"keep_positive(\d+) of"
-SERVE = """import sys; from pathlib import Path; from course_utils.live.server import serve
-serve("01", "127.0.0.1", int(sys.argv[2]), folder=Path(sys.argv[1]), show=False)"""
 KINDS = {"votes": VOTES, "matrix": MATRIX}
-WATCH = """pattern => {
-    window.counts = [];
-    const note = () => {
-        const found = new RegExp(pattern).exec(document.getElementById('view').textContent);
-        if (found) requestAnimationFrame(() => window.counts.push([Date.now(), Number(found[1])]));
-    };
-    new MutationObserver(note).observe(document.getElementById('view'), {childList: true, subtree: true});
-}"""
 
 
 async def answer_all(address: str, code: str, learners: int, report: dict[str, str], stream: str) -> list[float]:
@@ -79,9 +69,7 @@ def serve() -> Iterator[tuple[str, str, str]]:
     """A class in a process of its own: its address, its room code, and the instructor's key."""
     with tempfile.TemporaryDirectory() as folder:
         port = find_port()
-        server = subprocess.Popen([sys.executable, "-c", SERVE, folder, str(port)], stdout=subprocess.PIPE, text=True)
-        said = "".join(server.stdout.readline() for _ in range(3))
-        code, key = re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
+        server, code, key = start(folder, port, "01")
         try:
             yield f"http://127.0.0.1:{port}", code, key
         finally:
@@ -98,7 +86,7 @@ def measure(learners: int, where: str, stream: str = "events") -> list[Row]:
         page.locator("#screen-votes").click()
         page.locator("#prediction-hook_on_a").click()
         page.keyboard.press(key)
-        page.evaluate(WATCH, pattern)
+        page.evaluate(SCRIPTS["note_counts"], pattern)
         sent = [float(each) for each in run_learners(address, code, learners, report, stream)]
         page.wait_for_function("all => window.counts.some(([, count]) => count === all)", arg=learners)
         counts = page.evaluate("() => window.counts")

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from course_utils.authoring.source import METADATA
 from course_utils.lab import jupyter
 from course_utils.root import CourseError
 
@@ -31,6 +32,9 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 BLANK = "about:blank"
 WIDE, NARROW = 1280, 800  # of a window, in pixels
 PATIENCE = 120  # seconds for anything that a slow machine may take its time for
+SCRIPTS = dict(
+    re.findall(r"^// (\w+): .*\n((?:.+\n)+)", Path(__file__).with_name("scripts.js").read_text(encoding="utf-8"), re.M)
+)  # what a page is asked to evaluate, by name
 
 
 def find_chromium() -> str:
@@ -188,13 +192,7 @@ class LabPage:
         self.page.evaluate(script, [command, arguments])
 
     def _wait_for_kernel(self, path: str) -> None:
-        self.page.wait_for_function(
-            """path => {
-                const panel = jupyterapp.shell.currentWidget;
-                return panel?.context?.path === path && panel.sessionContext.kernelDisplayStatus === 'idle';
-            }""",
-            arg=path,
-        )
+        self.page.wait_for_function(SCRIPTS["kernel_is_ready"], arg=path)
 
     @property
     def panel(self) -> Locator:
@@ -205,38 +203,31 @@ class LabPage:
         """The cell with this number, from 0."""
         return self.panel.locator(f'.jp-Cell[data-windowed-list-index="{index}"]')
 
-    def find_cells(self, code: str) -> list[int]:
-        """The numbers of the code cells that contain `code`."""
-        return [number for number, each in enumerate(self.read_cells()) if each["code"] and code in each["source"]]
-
     def read_cells(self) -> list[dict]:
         """Each cell as JupyterLab holds it: `source`, `code` (is it code), `tags`, `count`, and the output's kinds."""
-        return self.page.evaluate(
-            """() => [...jupyterapp.shell.currentWidget.content.model.cells].map(cell => ({
-                source: cell.sharedModel.source,
-                code: cell.type === 'code',
-                tags: cell.metadata?.tags ?? [],
-                count: cell.executionCount ?? null,
-                outputs: (cell.sharedModel.outputs ?? []).map(each => each.toJSON?.() ?? each),
-            }))"""
-        )
+        return self.page.evaluate(SCRIPTS["read_cells"])
 
     def look_through(self) -> Look:
         """Scroll through the notebook in front, cell by cell, and say what there is to be seen."""
-        self.page.evaluate(
-            """async () => {
-                for (const cell of jupyterapp.shell.currentWidget.content.widgets) {
-                    cell.node.scrollIntoView();
-                    await cell.ready;
-                }
-            }"""
-        )
+        self.page.evaluate(SCRIPTS["scroll_through"])
         parts = ".jp-OutputArea-output", ".jp-InputPlaceholder:visible"
         return Look(self.panel.inner_text(), *(self.panel.locator(each).count() for each in parts))
 
     def run_all(self) -> None:
         """Run all cells, as *Run > Run All Cells* does, and wait for the last one."""
         self._execute("notebook:run-all-cells")
+        self.wait_until_idle()
+
+    def type_into(self, index: int, code: str) -> None:
+        """Replace what is in a cell, and run it with Shift+Enter, which goes on to the next cell."""
+        self.cell(index).locator(".cm-content").click()
+        self.page.keyboard.press("ControlOrMeta+a")
+        self.page.keyboard.insert_text(code)
+        self.run_and_go_on()
+
+    def run_and_go_on(self) -> None:
+        """Press Shift+Enter, and wait for what runs."""
+        self.page.keyboard.press("Shift+Enter")
         self.wait_until_idle()
 
     def run(self, index: int) -> None:
@@ -260,7 +251,7 @@ class LabPage:
         Measured in the page, from the key's event to the picture's load event (of an SVG: to its place in the page).
         Where the picture stays as it was, to the new sentence.
         """
-        handle.evaluate(_START_WATCH)
+        handle.evaluate(SCRIPTS["time_next_picture"], 1000 * PATIENCE)
         handle.press(key)
         milliseconds = self.page.evaluate("() => window.courseMove")
         if milliseconds is None:
@@ -273,14 +264,7 @@ class LabPage:
         self.page.evaluate(
             "async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo(); }"
         )
-        self.page.wait_for_function(
-            """() => {
-                const panel = jupyterapp.shell.currentWidget;
-                return panel.sessionContext.kernelDisplayStatus === 'idle'
-                    && ![...panel.node.querySelectorAll('.jp-InputPrompt')].some(each => each.textContent === '[*]:')
-                    && !panel.node.textContent.includes('Loading widget');
-            }"""
-        )
+        self.page.wait_for_function(SCRIPTS["is_idle"])
 
     def set_theme(self, dark: bool) -> None:
         """Choose JupyterLab's light or dark theme, as in the menu *Settings*."""
@@ -296,40 +280,12 @@ class LabPage:
         """End the kernel of the notebook in front, if there is one, and close its tab, saving nothing."""
         if self.page.url == BLANK:
             return
-        self.page.evaluate(
-            """async () => {
-                const panel = jupyterapp.shell.currentWidget;
-                if (!panel?.sessionContext) return;
-                await panel.sessionContext.shutdown();
-                panel.dispose();
-            }"""
-        )
+        self.page.evaluate(SCRIPTS["shut_down"])
 
     def rest(self) -> None:
         """Shut down, and show an empty page: JupyterLab keeps half a core busy even when nothing happens in it."""
         self.shut_down()
         self.page.goto(BLANK)
-
-
-_START_WATCH = f"""handle => {{
-    const panel = handle.closest('.jp-OutputArea-output');
-    const [picture, words] = ['img, svg[role="img"]', '[role="status"]'].map(
-        each => panel.querySelector(each).closest('.widget-html'));
-    window.courseMove = new Promise(resolve => {{
-        let start, loading = false;
-        const finish = () => {{ observer.disconnect(); resolve(performance.now() - start); }};
-        const observer = new MutationObserver(() => {{
-            const image = picture.querySelector('img');
-            if (loading) return;  // the sentence came before the picture was loaded
-            if (!image || image.complete) finish();
-            else image.addEventListener('load', finish, {{once: true}});
-            loading = true;
-        }});
-        handle.addEventListener('keydown', () => {{ start = performance.now(); }}, {{capture: true, once: true}});
-        for (const part of [picture, words]) observer.observe(part, {{childList: true, subtree: true}});
-        setTimeout(() => resolve(null), {1000 * PATIENCE});
-    }});
-}}"""
 
 
 # ---- what is done with it
@@ -368,9 +324,7 @@ def _write_explorers(path: Path) -> Sequence[str]:
     names = [f"{name}()" for name in every]
     names += [f'{name}(picture="chelsea")' for name in ("FeatureMaps", "GuidedBackprop", "GradCam")]
     cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import *\n\n{name}") for name in names]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, path)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=METADATA), path)
     return names
 
 

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -54,6 +56,13 @@ class LiveClass:
     def vote(self, token, name, said, status=200):
         return self.report(token, name, said, kind="prediction", status=status)
 
+    def vote_each(self, name, *choices):
+        """A new learner votes for each of `choices`; returns their tokens."""
+        tokens = [self.join() for _ in choices]
+        for token, said in zip(tokens, choices, strict=True):
+            self.vote(token, name, said)
+        return tokens
+
     @property
     def cookie(self):
         return {"Cookie": f"class{self.address.rpartition(':')[2]}={self.room.key}"}
@@ -99,6 +108,18 @@ def running(folder, port=None, lesson="01", roster=()):
     finally:
         found["loop"].call_soon_threadsafe(found["task"].cancel)
         thread.join()
+
+
+SERVE = """import sys; from pathlib import Path; from course_utils.live.server import serve
+serve(sys.argv[3], "127.0.0.1", int(sys.argv[2]), folder=Path(sys.argv[1]), show=False)"""
+
+
+def start(folder, port, lesson):
+    """A class in a process of its own, as `make class` starts it: the process, the room code, the instructor's key."""
+    command = [sys.executable, "-c", SERVE, str(folder), str(port), lesson]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    said = "".join(process.stdout.readline() for _ in range(3))  # it listens
+    return process, re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
 
 
 def wait_for(condition):

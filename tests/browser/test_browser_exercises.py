@@ -34,20 +34,6 @@ class Student:
         """The last cell with this tag: the first exercise of the lesson is answered already, to show a wrong answer."""
         return [number for number, cell in enumerate(self.window.read_cells()) if tag in cell["tags"]][-1]
 
-    def type_into(self, number: int, code: str) -> None:
-        """Replace what is in a cell, and run it with Shift+Enter, which goes on to the next cell."""
-        editor = self.window.cell(number).locator(".cm-content")
-        editor.click()
-        self.page.keyboard.press("ControlOrMeta+a")
-        self.page.keyboard.insert_text(code)
-        self.page.keyboard.press("Shift+Enter")
-        self.window.wait_until_idle()
-
-    def run_again(self) -> None:
-        """Shift+Enter once more: where a check follows the answer, this runs it."""
-        self.page.keyboard.press("Shift+Enter")
-        self.window.wait_until_idle()
-
     def read(self, number: int) -> str:
         return self.window.cell(number).locator(".jp-OutputArea").text_content()
 
@@ -55,14 +41,14 @@ class Student:
         """Add a cell below this one, run `code` in it, and return its number."""
         self.window.cell(number).locator(".jp-InputPrompt").first.click()
         self.page.keyboard.press("b")
-        self.type_into(number + 1, code)
+        self.window.type_into(number + 1, code)
         return number + 1
 
     def run_progress(self) -> str:
         """Run the cell with the dashboard, and read it."""
         (number,) = (n for n, cell in enumerate(self.window.read_cells()) if cell["source"].strip() == "progress()")
         self.window.cell(number).locator(".jp-InputPrompt").first.click()
-        self.run_again()
+        self.window.run_and_go_on()
         return self.read(number)
 
     def take_pictures(self, folder: Path, cells: dict[str, int]) -> None:
@@ -92,8 +78,8 @@ def test_a_prediction_by_mouse(student):
 def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
     answer = student.find("answer")
     before = student.kept()["exercises"]["largest"]["attempts"]  # of the sample, which every run of the lesson checks
-    student.type_into(answer, WRONG)
-    student.run_again()
+    student.window.type_into(answer, WRONG)
+    student.window.run_and_go_on()
     said = student.read(answer + 1)
     assert "largest: not yet (wrong type or structure)" in said
     assert "Likely cause: You return a tensor that holds the number." in said
@@ -108,8 +94,8 @@ def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
     assert find_faults(student.page) == []
     student.take_pictures(pictures, {"wrong": answer + 1, "hint": asked, "solution": shown})
 
-    student.type_into(answer, RIGHT)
-    student.run_again()
+    student.window.type_into(answer, RIGHT)
+    student.window.run_and_go_on()
     assert "largest: passed (1 point)" in student.read(answer + 1)
     assert "1 of 1" in student.run_progress()
     assert find_faults(student.page) == []
@@ -118,7 +104,7 @@ def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
 
 def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(student):
     answer = student.find("answer")
-    student.type_into(answer, RIGHT)
+    student.window.type_into(answer, RIGHT)
     student.page.keyboard.press("ControlOrMeta+s")
     student.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
     student.window.load(LESSON)

@@ -3,6 +3,7 @@
 import nbformat
 import pytest
 
+from course_utils.authoring.source import METADATA
 from tests.browser import lab_page
 
 pytestmark = pytest.mark.browser
@@ -28,9 +29,8 @@ def page(request, browser, tmp_path_factory):
         pytest.skip(missing)
     pytest.importorskip(request.param, reason="pip install -e '.[browser]'")
     with lab_page.start_lab(tmp_path_factory.mktemp("plain"), front_end=request.param) as lab:
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in CODE.split("---\n")])
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        nbformat.write(notebook, lab.work / NAME)
+        cells = [nbformat.v4.new_code_cell(each) for each in CODE.split("---\n")]
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=METADATA), lab.work / NAME)
         window = lab_page.LabPage(browser, lab, NAME)
         window.run_all()
         yield window

@@ -6,7 +6,7 @@ import pytest
 from faults import find_faults
 from PIL import Image
 
-from tests.browser.lab_page import NARROW, WIDE
+from tests.browser.lab_page import NARROW, SCRIPTS, WIDE
 
 pytestmark = pytest.mark.browser
 
@@ -51,53 +51,16 @@ def test_it_asks_for_nothing_outside_this_machine(lesson):
 def test_no_output_is_cut_or_wider_than_the_page(lesson, look, width):
     """A graph that the reader writes may scroll in its own frame; nothing else may. Numbers do not break."""
     look(False, width)
-    assert lesson.window.panel.evaluate(_FIND_TOO_WIDE) == []
+    assert lesson.window.panel.evaluate(SCRIPTS["find_too_wide"]) == []
     if lesson.name[:2] not in GRAPHS:
-        assert lesson.window.panel.evaluate(_COUNT_SCROLLING) == 0, "a picture scrolls"
+        assert lesson.window.panel.evaluate(SCRIPTS["count_scrolling"]) == 0, "a picture scrolls"
 
 
 def test_the_game_and_the_picture_share_a_screen_as_the_explorer_opens(lesson):
     """Other tests have used the explorer, so its cell is run once more."""
     for number in lesson.find("explore"):
         lesson.window.run(number)
-        assert lesson.window.cell(number).locator(".jp-OutputArea").first.evaluate(_MEASURE_GAME) < 780
-
-
-_COUNT_SCROLLING = """panel => [...panel.querySelectorAll('[aria-label=picture]')].filter(frame =>
-    frame.firstElementChild.clientWidth > frame.closest('.jp-OutputArea-output').clientWidth + 1).length"""
-
-
-_MEASURE_GAME = """panel => {
-    const game = [...panel.querySelectorAll('.widget-hbox')].find(each => each.textContent.startsWith('Predict'));
-    const end = panel.querySelector('[role=region]') ?? panel;
-    return end.getBoundingClientRect().bottom - (game ?? panel).getBoundingClientRect().top;
-}"""
-
-
-_FIND_TOO_WIDE = """panel => {
-    const found = [];
-    const page = panel.querySelector('.jp-WindowedPanel-outer');
-    if (page.scrollWidth > page.clientWidth) found.push('the notebook scrolls sideways');
-    for (const code of panel.querySelectorAll('.jp-InputArea .cm-scroller'))
-        if (code.scrollWidth > code.clientWidth + 1) found.push(`code scrolls: ${code.textContent.slice(0, 60)}`);
-    for (const text of panel.querySelectorAll('.jp-OutputArea-output > pre'))
-        if (getComputedStyle(text).wordBreak !== 'normal') found.push(`breaks: ${text.textContent.slice(0, 60)}`);
-    for (const output of panel.querySelectorAll('.jp-OutputArea-output')) {
-        const cell = output.closest('.jp-Cell').dataset.windowedListIndex;
-        const name = each => `${each.tagName} ${each.className}: ${each.textContent.slice(0, 60)}`;
-        const note = each => found.push(`cell ${cell}: ${name(each)}`);
-        if (output.scrollWidth > output.clientWidth + 1) note(output);
-        const right = output.getBoundingClientRect().right + 1;
-        for (const each of output.querySelectorAll('img, svg, table, button, select, label, .widget-html')) {
-            const frame = each.parentElement.closest('[style*="overflow"]');
-            const box = each.getBoundingClientRect();
-            if (box.width && !(frame && output.contains(frame)) && box.right > right) note(each);
-        }
-        for (const each of output.querySelectorAll('.widget-label, button, .widget-readout'))
-            if (each.clientWidth && each.scrollWidth > each.clientWidth + 1) note(each);
-    }
-    return found;
-}"""
+        assert lesson.window.cell(number).locator(".jp-OutputArea").first.evaluate(SCRIPTS["measure_game"]) < 780
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

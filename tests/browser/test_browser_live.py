@@ -1,8 +1,5 @@
 """A class with a real kernel, and its pages in a real browser: projected, the instructor's own, and on a phone."""
 
-import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,23 +8,13 @@ from faults import find_faults
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import find
 from course_utils.live.room import SCREENS
-from tests.browser.lab_page import find_port
-from tests.browser.live_class import LiveClass, running
+from tests.browser.lab_page import SCRIPTS, find_port
+from tests.browser.live_class import LiveClass, running, start
 
 pytestmark = pytest.mark.browser
 
 LESSON = "00_start_here.ipynb"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
-# The smallest text on the page, but for formulas: their indices are small.
-SMALLEST = """() => {
-    const sizes = [], walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT);
-    while (walker.nextNode()) {
-        const {parentElement, textContent} = walker.currentNode;
-        if (!textContent.trim() || parentElement.closest('math')) continue;
-        sizes.push(parseFloat(getComputedStyle(parentElement).fontSize));
-    }
-    return Math.min(...sizes);
-}"""
 SHOWN = {"join": "joined", "votes": "First vote", "class": "Passed", "help": "A nudge for all", "plan": "Minute"}
 FIRST = "Maximilian", "Sofia", "Li", "Amara", "Christopher", "Beatriz"
 LAST = "Schneider", "Wei", "Okafor", "Papadopoulos"
@@ -84,15 +71,6 @@ def learner(window):
         (window.lab.work / name).unlink(missing_ok=True)
 
 
-def run_in(window, number, code):
-    """Run `code` in the place of a cell."""
-    window.cell(number).locator(".cm-content").click()
-    window.page.keyboard.press("ControlOrMeta+a")
-    window.page.keyboard.insert_text(code)
-    window.page.keyboard.press("Shift+Enter")
-    window.wait_until_idle()
-
-
 def find_last(window, tag):
     return [number for number, cell in enumerate(window.read_cells()) if tag in cell["tags"]][-1]
 
@@ -103,7 +81,7 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pa
         assert "key" not in shown.page.url + desk.page.url
         answer, asked, told = (find_last(learner, tag) for tag in ("answer", "predict", "why"))
         joining = f"from course_utils.live import join\njoin({live.address!r}, {live.room.people.code!r}, 'Ann <b>')\n"
-        run_in(learner, answer, joining)
+        learner.type_into(answer, joining)
         assert "You are in the class as Ann <b>." in learner.cell(answer).locator(".jp-OutputArea").text_content()
         shown.sees("1 joined")
         question, explanation = learner.cell(asked), learner.cell(told)
@@ -130,7 +108,7 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pa
         shown.sees("✓ 6")
         assert shown.page.evaluate("() => document.activeElement.id") == "phase-reveal", "the focus stays"
 
-        run_in(learner, answer, WRONG)
+        learner.type_into(answer, WRONG)
         learner.page.keyboard.press("Shift+Enter")
         desk.press("3 Who is where")
         desk.sees("✗ 1 Ann <b>")
@@ -174,7 +152,7 @@ def test_every_screen_with_sixty_learners_fits_and_is_clean(browser, tmp_path, p
                     shown.page.keyboard.press(str(number))
                     shown.sees(SHOWN[screen])
                     shown.page.locator(f"#names[data-value={'no' if names == 'yes' else 'yes'}]").wait_for()
-                    smallest = shown.page.evaluate(SMALLEST)
+                    smallest = shown.page.evaluate(SCRIPTS["smallest_text"])
                     assert (screen, max(*shown.overflow(), 0), smallest >= 20 * width / 1920) == (screen, 0, True)
                     assert find_faults(shown.page, "html") == []
                     shown.page.screenshot(path=pictures / f"class-{height}-{screen}-names-{names}.png")
@@ -276,16 +254,6 @@ def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_remove
         phone.page.context.close()
 
 
-def start(folder, port):
-    """A class in a process of its own, as `make class` starts it; it says when it listens."""
-    code = "from pathlib import Path; from course_utils.live.server import serve; import sys; "
-    code += "serve('00', '127.0.0.1', int(sys.argv[2]), folder=Path(sys.argv[1]), show=False)"
-    command = [sys.executable, "-c", code, str(folder), str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    said = "".join(process.stdout.readline() for _ in range(3))
-    return process, re.search(r"room code (\w+)", said)[1], re.search(r"key=(\S+)", said)[1]
-
-
 class Kept:
     """What `LiveClass` asks of a room in another process."""
 
@@ -295,7 +263,7 @@ class Kept:
 
 def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(browser, tmp_path):
     port = find_port()
-    process, code, key = start(tmp_path, port)
+    process, code, key = start(tmp_path, port, "00")
     live = LiveClass(f"http://127.0.0.1:{port}", Kept(code, key))
     try:
         shown = open_projector(browser, live)
@@ -307,7 +275,7 @@ def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(br
         process.kill()
         process.wait()
         shown.page.get_by_role("alert").filter(has_text="lost the class").wait_for()
-        process, *known = start(tmp_path, port)
+        process, *known = start(tmp_path, port, "00")
         assert known == [code, key]
         live.vote(tokens[2], "gradient_of_square", "6")
         shown.sees("3 of 3 voted")

@@ -41,4 +41,12 @@ def test_the_matrix_sorts_by_keyboard_and_hostile_text_runs_nowhere(browser, tmp
     matrix, head, name = (each.bounding_box() for each in (page.locator(".matrix"), heads.nth(20), names.nth(60)))
     assert (head["y"] - matrix["y"] < 60, name["x"] - matrix["x"] < 5) == (True, True), "both stay in view"
     assert (page.title(), complaints) == ("Report for the class", [])
+    page.set_viewport_size({"width": 1280, "height": 800})
+    box = page.locator(".matrix")
+    assert box.evaluate("box => box.scrollWidth <= box.clientWidth"), "all exercises fit"
+    page.locator("td[tabindex='0']").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowUp"):
+        page.keyboard.press(key)
+    assert page.locator("#said").inner_text().startswith(f"s1 {hostile[:8]}")
+    assert page.locator("#said").inner_text().endswith(f"{exercises[1][1]}: passed, 0 of 1, look by hand")
     page.close()

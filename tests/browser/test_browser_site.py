@@ -11,6 +11,7 @@ from faults import find_faults
 from course_utils.authoring import page, site
 from course_utils.authoring.source import learner, number_of, sources
 from course_utils.exercises.engine import predictions_of
+from tests.browser.lab_page import SCRIPTS
 from tests.sealing import find_told
 from tests.test_editions import find_loads, find_wordless, read_page
 
@@ -19,14 +20,6 @@ for package in ("furo", "latex2mathml", "myst_nb", "sphinx"):
     pytest.importorskip(package, reason=f"the site needs {package}: pip install -e '.[site]'")
 
 OPEN_FOLDS = "() => { for (const each of document.querySelectorAll('details')) each.open = true; }"
-FIND_FAULTS = """() => {
-    const see = each => getComputedStyle(each).backgroundColor.match(/[\\d.]+/g).map(Number);
-    const found = document.documentElement.scrollWidth > innerWidth ? ['scrolls sideways'] : [];
-    for (const each of document.querySelectorAll('article :is(img, svg)'))
-        if (see(each)[3] === 0) found.push('not opaque: ' + each.outerHTML.slice(0, 80));
-    if ((see(document.body)[0] < 128) !== matchMedia('(prefers-color-scheme: dark)').matches) found.push('theme');
-    return found;
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +32,7 @@ def pages(tmp_path_factory):
         assert site.write_site(folder=folder) == 0
     found = {path.resolve(): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
     names = {path.stem for path in found}
-    assert names == {path.stem for path in sources()} | {"index", "glossary", "hooks", "search", "print"}
+    assert names == {path.stem for path in sources()} | {"causes", "index", "glossary", "hooks", "search", "print"}
     return found
 
 
@@ -92,7 +85,7 @@ def test_in_a_browser_it_asks_for_nothing_fits_and_axe_finds_nothing(browser, pa
         if path.stem != "print":
             shown.goto(path.as_uri())
             shown.evaluate(OPEN_FOLDS)
-            wrong += [f"{path.name}: {fault}" for fault in shown.evaluate(FIND_FAULTS)]
+            wrong += [f"{path.name}: {fault}" for fault in shown.evaluate(SCRIPTS["find_faults_of_site"])]
             wrong += [
                 f"{path.name}: {fault}" for fault in (find_faults(shown, "html") if path.stem in looked_through else ())
             ]

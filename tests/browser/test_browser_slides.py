@@ -4,39 +4,11 @@ import pytest
 
 from course_utils.authoring import slides
 from tests.browser.conftest import LESSONS
+from tests.browser.lab_page import SCRIPTS
 
 pytestmark = pytest.mark.browser
 WIDTH, HEIGHT = 1280, 720
 PICTURE = 260  # the height below which a picture is hard to see
-
-# Of a slide: its words, where they end, what can only be seen by scrolling, the sizes of its code, its headings.
-LOOK = """() => {
-    const slide = Reveal.getCurrentSlide(), scale = Reveal.getScale();
-    const all = [...slide.querySelectorAll('*')].filter(each => !each.closest('aside'));
-    const shown = all.filter(each => each.getClientRects().length);
-    const boxes = shown.filter(each => !each.closest('svg *, math *')).map(each => each.getBoundingClientRect());
-    const code = shown.filter(each => each.matches('pre, code'));
-    const cells = shown.filter(each => each.matches('.jp-Cell:not(:has(.goes-on))')).map(cell => ({
-        code: cell.matches('.jp-CodeCell:not(.celltag_why, .celltag_predict)'),
-        alone: !cell.querySelector('.jp-Editor'),
-        height: cell.querySelector('img, svg') ? 0 : cell.getBoundingClientRect().height,
-        picture: !!cell.querySelector('img, svg'),
-    }));
-    return {
-        first: cells[0], last: cells[cells.length - 1],
-        words: slide.innerText, heading: slide.querySelector('h1, h2, h3, .goes-on')?.innerText ?? '',
-        right: Math.max(...boxes.map(each => each.right)), bottom: Math.max(...boxes.map(each => each.bottom)),
-        hidden: Math.max(...[slide, ...shown].filter(each => getComputedStyle(each).overflowX !== 'visible')
-            .map(each => Math.max(each.scrollHeight - each.clientHeight, each.scrollWidth - each.clientWidth))),
-        code: code.map(each => parseFloat(getComputedStyle(each).fontSize) * scale),
-        cramped: shown.filter(each => each.matches('.jp-CodeCell:has(img)')).some(cell =>
-            cell.querySelector('.jp-Editor')?.getBoundingClientRect().height > 200 * scale &&
-            cell.querySelector('img').getBoundingClientRect().width < innerWidth / 2.05 &&
-            cell.querySelector('img').getBoundingClientRect().height < innerHeight / 1.65),
-        bare: !shown.some(each => each.matches('p:not(.goes-on), li, td, pre, img, svg, summary')),
-        goesOn: slide.querySelectorAll('.goes-on').length, title: slide.querySelectorAll('h1, h2, h3').length,
-    };
-}"""
 
 
 def open_slides(context, folder, lesson):
@@ -71,7 +43,7 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
     shown, total = open_slides(context, tmp_path, lesson)
     seen, faults, last = [], [], None
     for number in range(1, total + 1):
-        slide = shown.evaluate(LOOK)
+        slide = shown.evaluate(SCRIPTS["look_at_slide"])
         seen.append(slide["words"])
         wrong = {
             "ends beyond the slide": slide["right"] > WIDTH or slide["bottom"] > HEIGHT or slide["hidden"] > 0,

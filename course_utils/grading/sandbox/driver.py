@@ -90,9 +90,7 @@ def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str)
         try:
             with _silence(), time_limit(CELL_SECONDS):
                 _execute(answer, filename, names, compiler)
-        except (
-            BaseException
-        ) as error:  # whatever an answer can throw, KeyboardInterrupt and SystemExit too, is evidence
+        except BaseException as error:  # whatever an answer can throw is evidence: KeyboardInterrupt, SystemExit
             raised = describe_error(error, "call")
         put_back()
         for exercise in exercises:

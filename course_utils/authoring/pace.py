@@ -1,0 +1,117 @@
+"""How many minutes a lesson takes, by one stated model, so that no lesson promises what nobody can keep.
+
+For somebody who reads English as a second language and runs each cell: 180 words of prose in a minute, the explanations
+of predictions included; 8 seconds to read a line of code and to look at what it shows; half a minute to think about a
+prediction; 3 minutes to try an explorer; for an exercise of one point 6 minutes, of two 8, of three or more 10. Code in
+folded cells is not counted.
+
+A Markdown cell tagged `more` begins with a heading, and makes its section (up to the next heading of the same or a
+higher level) *more*; all the rest is the lesson's *core*. One tagged `local` holds exercises that an instructor has
+added: the limits do not count it.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
+
+REFERENCE = "09"  # the lesson that is looked up and not read: of it only the exercises count
+CORE, MORE, LOCAL = "core", "more", "local"
+LINE = re.compile(r"^\*\*Minutes:\*\*.*$", re.MULTILINE)  # where a lesson says how long it takes
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+HEADING = re.compile(r"(#+) +(?:More: +)?(.+)")
+POINTS = re.compile(r"(\d+) points?\b")
+WRONG_OPTION = re.compile(r"^- \[ \].*\n(?:  .*\n)*", re.MULTILINE)  # only those who chose it read what it says
+APART = {"setup", "predict", "why", "explore", "answer", "check"}  # cells whose code nobody reads, or that count apart
+
+
+class Part(NamedTuple):
+    """A piece of a lesson: which section of level 2 it is in, what it is, and its minutes.
+
+    kind: `core`, `more` or `local`. because: the heading whose tag says so. exercises: the minutes of each one.
+    """
+
+    section: str
+    kind: str
+    because: str
+    reading: float
+    exercises: tuple[int, ...]
+
+    @property
+    def minutes(self) -> float:
+        """Reading and exercises together."""
+        return self.reading + sum(self.exercises)
+
+
+def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
+    """The parts of the lesson `number`, like `03`. cells: those of the whole source, the sealed ones too."""
+    found: list[Part] = []
+    section, kind, because, ends = "", CORE, "", 0  # ends: the level of heading that ends what is not core
+    for cell in cells:
+        tags = set(cell.metadata.get("tags", []))
+        if "instructor" in tags:
+            continue
+        for text in _pieces(cell, tags):
+            heading = HEADING.match(text) if cell.cell_type == "markdown" else None
+            if heading:
+                level, title = len(heading[1]), heading[2].strip()
+                section = title if level == 2 else section
+                if level <= ends:
+                    kind, because, ends = CORE, "", 0
+                if kind == CORE and {MORE, LOCAL} & tags:
+                    kind, because, ends = (MORE if MORE in tags else LOCAL), title, level
+            found.append(Part(section, kind, because, _reading(text, cell, tags, number), _working(text, tags)))
+    return found
+
+
+def _pieces(cell: "NotebookNode", tags: set[str]) -> list[str]:
+    """The cell's text; that of Markdown in pieces, which begin with a heading each."""
+    if cell.cell_type == "code" or "sealed" in tags:
+        return [cell.source]
+    return [piece for piece in re.split(r"^(?=##+ )", cell.source, flags=re.MULTILINE) if piece]
+
+
+def _reading(text: str, cell: "NotebookNode", tags: set[str], number: str) -> float:
+    if number == REFERENCE or ("sealed" in tags and POINTS.match(text)):
+        return 0.0
+    if "sealed" in tags:
+        return _words(WRONG_OPTION.sub("", text))
+    if cell.cell_type == "markdown":
+        prose = LINE.sub("", FENCED.sub("", text))  # the line that this makes would count itself
+        return _words(prose) + sum(map(_code, FENCED.findall(text)))
+    if "predict" in tags:
+        return 0.5
+    if "explore" in tags:
+        return 3.0
+    return 0.0 if APART & tags else _code(text)
+
+
+def _words(text: str) -> float:
+    return len(re.findall(r"\w[\w'.-]*", text)) / 180
+
+
+def _code(text: str) -> float:
+    return 8 / 60 * sum(1 for line in text.splitlines() if line.strip())
+
+
+def _working(text: str, tags: set[str]) -> tuple[int, ...]:
+    points = POINTS.match(text) if "sealed" in tags else None
+    return (min(4 + 2 * int(points[1]), 10),) if points else ()
+
+
+def total(found: Iterable[Part], *kinds: str) -> int:
+    """The minutes of all parts of these kinds."""
+    return round(sum(part.minutes for part in found if part.kind in kinds))
+
+
+def say_minutes(found: Sequence[Part]) -> str:
+    """The line of a lesson that says its minutes, and which sections to leave out first."""
+    core, whole = total(found, CORE), total(found, CORE, MORE)
+    titles = dict.fromkeys(part.because for part in found if part.kind == MORE)
+    if not titles:
+        return f"**Minutes:** {core}."
+    minutes = {title: total([part for part in found if part.because == title], MORE) for title in titles}
+    named = ", ".join(f"*{title}* ({takes})" for title, takes in minutes.items())
+    return f"**Minutes:** core {core}, all of it {whole}. Leave out first: {named}."
