@@ -200,7 +200,7 @@ class FeatureMaps(Explorer):
     A network runs once for each picture; after that, layers and channels are only drawn.
     """
 
-    lines = 5
+    lines = 6
 
     def __init__(
         self, network: str = "picture_net", *, layer: str = "", channel: int | None = None, picture: Chosen = 0

@@ -32,7 +32,6 @@ TOLD = {
     "full backward hook": {"grad_output": 1, "grad_input": 0},
 }
 WIDTH, TOP, LANE, INDENT, PAD = 720, 40, 60, 14, 8
-PAPER = "var(--jp-layout-color0, #ffffff)"
 LINE, BOX, MIDDLE = 24, 34, 11  # heights of a line and of a module, and where the middle of a line is
 ROOM = 3  # so many hooks fit in before the picture grows
 
@@ -301,8 +300,11 @@ class Ladder:
         for kind in kinds:
             here = [number for number, each in enumerate(self.placements) if each[:2] == (module, kind)]
             for number in reversed(here) if "backward" in kind else here:
-                placement, event = self.placements[number], self.past.get(("hook", module, call, number))
-                does = f"{kind} {tell_hook(placement, event)}" if event else f"{kind}: {placement.effect}"
+                placement, key = self.placements[number], ("hook", module, call, number)
+                does = f"{kind}: {placement.effect}"
+                if key in self.past:
+                    turn = 1 + [past for past in self.past if past[0] == "hook"].index(key)
+                    does = f"{turn}: {kind} {tell_hook(placement, self.past[key])}"
                 yield Line("hook", module, call, number, 0, **{"up" if "backward" in kind else "down": does})
 
     def _compare(self, what: str, module: str, call: int) -> str:
@@ -356,16 +358,12 @@ class Ladder:
         return draw_text(LANE + 14, y, line.down, **look) + draw_text(WIDTH - LANE - 14, y, line.up, "end", **look)
 
     def _draw_station(self, line: Line) -> str:
-        """A circle on the way, with its turn once it has fired, and what it is told beside it."""
-        x, beside, anchor = (LANE, 18, "start") if line.down else (WIDTH - LANE, -18, "end")
-        y, fired = line.y + MIDDLE, [key for key in self.past if key[0] == "hook"]
-        sign, wide, weight = markup.draw_fish_hook(x + 3, y - 5), 1.6, 400
-        if line[:4] in fired:
-            sign = draw_text(x, y + 5, str(1 + fired.index(line[:4])), "middle", weight=700)
-        if self.now and self.now.key == line[:4]:
-            wide, weight = 3, 600
-        circle = f'<circle cx="{x}" cy="{y}" r="10" fill="{PAPER}" stroke="{BLUE}" stroke-width="{wide}"/>'
-        return circle + sign + draw_text(x + beside, y + 5, line.down or line.up, anchor, weight=weight)
+        """A dot on the way, larger when its hook fires now, and the words of the hook beside it."""
+        x, beside, anchor = (LANE, 14, "start") if line.down else (WIDTH - LANE, -14, "end")
+        is_now = self.now is not None and self.now.key == line[:4]
+        dot = f'<circle cx="{x}" cy="{line.y + MIDDLE}" r="{10 if is_now else 6}" fill="{BLUE}"/>'
+        weight = 600 if is_now else 400
+        return dot + draw_text(x + beside, line.y + 16, line.down or line.up, anchor, weight=weight)
 
     def _draw_module(self, line: Line) -> str:
         depth = line.module.count(".") + 1 if line.module else 0
@@ -392,7 +390,7 @@ class ModelHooks(Explorer):
     step: the step to open at: 0 before the call, -1 after the last.
     """
 
-    lines = 4
+    lines = 5
 
     def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = (), *, step: int = 0) -> None:
         drop, button = widgets.Dropdown, {"layout": {"width": "96px"}}

@@ -61,7 +61,7 @@ class Explorer:
     def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
-        self.controls["sentence"].layout.min_height = f"{1.5 * self.lines}em"
+        self.controls["sentence"].layout.min_height = f"calc({1.5 * self.lines} * var(--jp-content-font-size1, 14px))"
         self.widget = make_panel([self._lay_out(row) for row in rows], WIDEST)
         for name, control in controls.items():
             self.watch(name, control)
