@@ -84,10 +84,10 @@ def test_a_drawing_is_shown_stroke_by_stroke_and_wiped(monkeypatch):
             canvas._handle_frontend_event(canvas, content, [])
         return explorer.sentence
 
-    stroke = ("mouse_down", 56, 112), ("mouse_move", 112, 112), ("mouse_move", 168, 112)
+    stroke = ("mouse_down", 45, 90), ("mouse_move", 90, 90), ("mouse_move", 135, 90)
     assert play(("mouse_move", 5, 5), *stroke) == WHITE
-    line = play(("mouse_up", 168, 112), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
-    assert drawn == [(56, 112, 112, 112), (112, 112, 168, 112)]
+    line = play(("mouse_up", 135, 90), ("mouse_move", 0, 0), ("mouse_out", 0, 0))
+    assert drawn == [(45, 90, 90, 90), (90, 90, 135, 90)]
     drawing = put_on_white(draw_strokes([((25, 50), (50, 50), (75, 50))], size=224))
     assert torch.allclose(explorer.values["own"].image, drawing, atol=1e-6)
     both = play(("touch_start", 5, 5), ("touch_move", 50, 40), ("touch_end", 50, 40))

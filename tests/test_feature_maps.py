@@ -4,21 +4,20 @@ import dataclasses
 from collections import Counter
 from unittest.mock import Mock
 
-import ipywidgets as widgets
 import pytest
 import torch
-from panels import control, controls, shown, upload
+from panels import control, shown, upload
 from torch import nn
 
 from course_utils.explorers import FeatureMaps, feature_maps
-from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, find_numbered
+from course_utils.explorers.feature_maps import PICTURES, draw_channel, find_maps, find_numbered, find_thumb
 from course_utils.explorers.own_picture import Subject, read_scene
 from course_utils.explorers.panel import name_place
 from course_utils.lessons.channels import follow_things
 from course_utils.scenes.scene import KINDS, scene, scenes
-from course_utils.vision.networks import WeightsError, load_picture_net
-from course_utils.vision.pictures import draw_strokes, find_strongest, light_up, png, put_on_white
-from course_utils.vision.real import REAL
+from course_utils.vision.networks import WeightsError, load_classifier, load_picture_net
+from course_utils.vision.pictures import colour_channel, draw_strokes, find_strongest, light_up, png, put_on_white
+from course_utils.vision.real import REAL, photograph
 from course_utils.vision.scores import share_on
 from course_utils.vision.toys import EDGES, make_edge_net
 
@@ -145,15 +144,55 @@ def test_the_picture_shows_the_map():
     assert not torch.equal(sheet, draw_channel(maps, "spot", 1).picture)
 
 
+def test_maps_share_one_scale_unless_each_has_its_own():
+    maps = torch.zeros(2, 14, 14)
+    maps[0, 2, 3], maps[1, 2, 3] = 0.5, 5  # the first is ten times weaker
+    maps = dataclasses.replace(find_maps("picture_net", find_numbered(3)), layers={"spot": maps})
+    light = {}
+    for own in (False, True):
+        view = draw_channel(maps, "spot", 0, own_scale=own)
+        large, small = view.picture[:, 39, 228 + 55].mean(), view.picture[:, 252 + 14, 87 + 20].mean()
+        light[own] = large.item()
+        assert small == pytest.approx(large), "the weak channel is the second of the small maps"
+    assert light[False] < 0.15 < 0.75 < light[True]
+    words = {own: draw_channel(maps, "spot", 0, own_scale=own).sentence for own in (False, True)}
+    assert words[False].endswith(
+        "All maps have one scale; its end, 5, is the layer's greatest number for this picture."
+    )
+    assert words[True].endswith("Each map has its own scale.")
+    signed = torch.tensor([[[-1.0, 0.5]], [[0.0, 2.0]]])
+    negative, positive = colour_channel(signed[0], signed)[..., 0], colour_channel(signed[1], signed)[:, 0]
+    assert negative[0, 0] < 0.75 < negative[2, 0], "blue, though pale: half as far from zero as 2"
+    assert positive[0, 1] > positive[2, 1]
+    assert colour_channel(signed[1], signed)[:, 0, 0].min() > 0.95, "zero is white on the scale of the layer"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "place"), [(5, 250, 0), (82, 300, 0), (88, 300, 1), (660, 300, 7), (670, 300, None), (300, 240, None)]
+)
+def test_a_small_map_is_found_where_it_is_drawn(x, y, place):
+    assert find_thumb(x / 676, y / 355) == place
+
+
+def test_a_click_on_a_small_map_shows_its_channel():
+    explorer = FeatureMaps(picture=30)
+    spot = (4 + 83 * 2 + 40) / 676, 300 / 355
+    explorer.controls["spot"].value = (spot, spot)
+    assert "It is number 3 of the 8 strongest here." in explorer.sentence
+    before = explorer.sentence
+    explorer.controls["spot"].value = ((0.1, 0.1), (0.1, 0.1))
+    assert explorer.sentence == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("network", feature_maps.NETWORKS)
 def test_every_network_opens(network):
     explorer = FeatureMaps()
     control(explorer, "Network").value = network
-    layer, maps = [*find_maps(network, explorer.values["own"] or find_numbered(0)).layers.items()][-1]
+    layers = find_maps(network, explorer.values["own"] or find_numbered(0)).layers
+    layer, maps = [*layers.items()][1 if network == REAL else -1]
     assert f"of layer {layer} ({len(maps)} channels" in explorer.sentence
-    buttons = [each for each in controls(explorer, widgets.Button) if each.layout.flex == "1 1 0px"]
-    assert [int(each.description) for each in buttons if each.layout.display != "none"] == [*find_strongest(maps)]
+    assert explorer.view.facts == find_strongest(maps)
     assert control(explorer, "Channel").max == len(maps) - 1
 
 
@@ -164,30 +203,28 @@ def test_photographs_and_the_real_network_find_each_other_and_the_courses_networ
     def use(words, value):
         control(explorer, words).value = value
         own = explorer.values["own"]
-        return explorer.values["network"], own and own.title, control(explorer, "Picture").layout.display
+        return explorer.values["network"], own and own.title, control(explorer, "Picture").layout.visibility
 
     upload(explorer, png(torch.full((3, 224, 224), 0.4)))
     assert explorer.values["network"] == REAL
     channels = [len(maps) for maps in find_maps(REAL, explorer.values["own"]).layers.values()]
     assert channels == [32, 144, 240, 672, 1280]
-    assert use("Photograph", "") == ("picture_net_misled", None, None)
-    assert use("Network", REAL) == (REAL, "a ginger cat", "none")
+    assert use("Photograph", "") == ("picture_net_misled", None, "visible")
+    assert use("Network", REAL) == (REAL, "a ginger cat", "hidden")
+    ((name, share),) = load_classifier(REAL).likeliest(photograph("chelsea"), 1)
+    assert explorer.sentence.startswith(f"EfficientNet-Lite0 says: {name} ({share:.0%}). Channel ")
     assert "in EfficientNet-Lite0, for a ginger cat." in explorer.sentence
-    assert use("Network", EDGES) == (EDGES, "a ginger cat", "none")
+    assert use("Network", EDGES) == (EDGES, "a ginger cat", "hidden")
     assert "Of its response" not in explorer.sentence, "it has no truth"
-    assert use("Network", "picture_net") == ("picture_net", None, None)
+    assert use("Network", "picture_net") == ("picture_net", None, "visible")
     assert explorer.sentence == FeatureMaps(picture=30).sentence
     assert FeatureMaps("picture_net", picture="coffee").values["network"] == REAL
 
 
-def test_it_opens_at_the_strongest_channel_of_the_last_layer_and_buttons_lead_to_others():
-    explorer, maps = FeatureMaps(picture=30), find_maps("picture_net", find_numbered(30)).layers["features.16"]
+def test_it_opens_at_the_strongest_channel_of_the_last_layer():
+    explorer = FeatureMaps(picture=30)
     assert "It is number 1 of the 8 strongest here." in explorer.sentence
     assert control(explorer, "Layer").value == "features.16"
-    strongest = find_strongest(maps)[4]
-    control(explorer, str(strongest)).click()
-    assert control(explorer, "Channel").value == strongest
-    assert "It is number 5 of the 8 strongest here." in explorer.sentence
 
 
 def test_weights_that_cannot_be_read_are_a_sentence(monkeypatch):

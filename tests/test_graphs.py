@@ -255,7 +255,7 @@ def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leave
     monkeypatch.setattr(GradientFlow, "look", lambda self, **values: looks.append(values) or look(self, **values))
     control(explorer, "Graph").value = "square"
     assert (len(looks), slider.comm) == (1, None)
-    assert [each.description for each in explorer.widget.children[0].children] == ["Graph", "Step"]
+    assert [each.description for each in explorer.widget.children[0].children] == ["Graph", "Step", "Back", "Next"]
     assert (control(explorer, "Step").max, [*control(explorer, "Hook on").options.values()]) == (4, [*"xy", "t1", "z"])
     assert [*control(explorer, "Hook on").options][::3] == ["x (gradient from y + t1)", "z (backward begins here)"]
     use(explorer, ("Hook on", "z"), ("that does", "add 2"), "Add hook")
@@ -264,46 +264,49 @@ def test_another_graph_has_its_own_steps_and_tensors_is_looked_at_once_and_leave
     assert control(explorer, "Hook on").options == {"w (gradient from y)": "w", "y (backward begins here)": "y"}
 
 
-def watch(explorer):
-    """Count as the browser does once backward plays; return the last sentence on the way to the end, and at the end."""
-    play, sentences = explorer.controls["play"], [explorer.sentence]
-    assert play.playing
-    for number in range(1, play.max + 1):
-        play.value = number
-        sentences.append(explorer.sentence)
-    return sentences[-2:]
+def verdicts(explorer):
+    """What is said after each step to the end of backward."""
+    said = []
+    for _ in range(explorer.controls["step"].max):
+        use(explorer, "Next")
+        said.append(re.sub("<.*?>", "", explorer.controls["verdict"].value).lstrip("\N{CHECK MARK}\N{BALLOT X} "))
+    return said
 
 
 @pytest.mark.parametrize(
-    ("at", "guess", "steps", "reply"), [("w", "30", 4, "; it is 15."), ("b", " 3 ", 2, ", and so it is.")]
+    ("at", "guess", "steps", "reply"),
+    [
+        ("w", "30", 4, "You expected 30 at w, but its gradient is 15. It receives 3 from b and 12 from a."),
+        ("b", " 3 ", 2, "You are right: you expected 3 at b, and its gradient is 3."),
+    ],
 )
-def test_what_is_expected_is_committed_and_arrives_step_by_step(at, guess, steps, reply):
+def test_what_is_expected_stays_beside_what_arrives_and_is_judged_then(at, guess, steps, reply):
     explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
     use(explorer, ("I expect at", at), ("gradient", guess))
     assert explorer.sentence.startswith("Step 5"), "every key tells its value, and nothing is drawn"
     control(explorer, "gradient")._handle_custom_msg({"event": "submit"}, [])  # Enter
     assert explorer.sentence.startswith("Forward is done"), "backward runs after the commitment"
-    before, after = watch(explorer)
-    said = f" You expect {float(guess):g} at {at}"
-    assert (before.endswith(f"{said}: go on step by step."), after.endswith(f"{said}{reply}")) == (True, True)
-    assert explorer.controls["play"].max == explorer.controls["step"].value == steps
+    waits = f"You expect {float(guess):g} at {at}. Press Next and follow the gradient until it gets there."
+    assert verdicts(explorer) == [waits] * (steps - 1) + [reply] * (6 - steps)
+    assert f"expected: {float(guess):g}" in explorer.view.picture, "the guess stays on the card"
+    use(explorer, ("Hook on", "b"), ("I expect at", "x"), "Back")
+    assert reply in shown(explorer), "the guess stays with the tensor it was made for"
     control(explorer, "a: grad * 6, on").value = False
-    assert "You expect" not in explorer.sentence, "with other hooks it is another question"
+    assert "ou expect" not in shown(explorer), "with other hooks it is another question"
 
 
 def test_vectors_are_expected_with_all_their_numbers_and_what_is_no_gradient_is_said():
     explorer = GradientFlow("dot product")
-    replies = {"[1, 2, 3, 4]": ", and so it is.", "[1, 2, 3]": "; it is [1, 2, 3, 4].", "1": "; it is [1"}
+    replies = {"[1, 2, 3, 4]": "You are right", "[1, 2, 3]": "its gradient is [1, 2, 3, 4].", "1": "gradient is [1"}
     for guess, reply in replies.items():
         use(explorer, ("I expect at", "x"), ("gradient", guess), "Commit")
-        assert reply in watch(explorer)[1]
+        assert reply in verdicts(explorer)[-1]
     for guess in ("", "x", "[1, [2]]", "'1'", "None", "1j"):
         use(explorer, ("gradient", guess), "Commit")
         assert "is no gradient: type a number such as 3" in shown(explorer)
-        assert not explorer.controls["play"].playing
     explorer = GradientFlow("w = 3; d = detach(w); y = w * d; dead = y * 2; out = y + 1")
     use(explorer, ("I expect at", "dead"), ("gradient", "0"), "Commit")
-    assert watch(explorer)[1].endswith("You expect 0 at dead; none arrives.")
+    assert verdicts(explorer)[0] == "You expected 0 at dead, but no gradient reaches dead."
 
 
 def test_lines_of_the_learner_and_hooks_that_stay_while_they_are_edited():

@@ -13,7 +13,6 @@ from course_utils.explorers.model_hooks import EFFECTS, LOOK, ZERO, module_names
 from course_utils.vision.toys import MODELS
 
 BACKWARD = "full backward hook"
-NONE = ["did not finish"]
 
 
 @pytest.mark.parametrize(
@@ -57,57 +56,93 @@ def test_the_sentence_says_who_fires_and_what_changes(model, hooks, facts):
 
 
 @pytest.mark.parametrize(
-    ("model", "hooks", "rows"),
-    [  # name, type, shape of the output, depth, hooks, output, gradient
+    ("model", "hooks", "told"),
+    [  # from the top of the picture to its end: what stands on the way of the call, and on that of backward
         ("small net", [("fc2", "forward hook"), ("relu", "forward hook", ZERO)], [
-            ("x", "input", "(1, 3)", 0, [], ["[1, 1, 1]"], ["[0, 0, 0]", "was [22, 26, 30]"]),
-            ("model", "SmallNet", "(1, 1)", 0, [], ["[1]", "was [89]"], ["[1]", ""]),
-            ("fc1", "Linear", "(1, 4)", 1, [], ["[7, -13, 27, -29]", ""], ["[0, 0, 0, 0]", "was [1, 0, 3, 0]"]),
-            ("relu", "ReLU", "(1, 4)", 1, ["1: forward hook, zero"], ["[0, 0, 0, 0]", "was [7, 0, 27, 0]"],
-             ["[1, 2, 3, 4]", ""]),
-            ("fc2", "Linear", "(1, 1)", 1, ["2: forward hook, look"], ["[1]", "was [89]"], ["[1]", ""]),
+            ("x", "x = [1, 1, 1]", "[0, 0, 0] (was [22, 26, 30])"),
+            ("fc1", "[7, -13, 27, -29]", "[0, 0, 0, 0] (was [1, 0, 3, 0])"),
+            ("relu", "1: forward hook sees output [7, 0, 27, 0] and returns zeros", ""),
+            ("relu", "[0, 0, 0, 0] (was [7, 0, 27, 0])", "[1, 2, 3, 4]"),
+            ("fc2", "2: forward hook sees output [1]", ""), ("fc2", "[1] (was [89])", "[1]"),
+            ("", "[1] (was [89])", "[1]"),
         ]),
-        ("residual block", [("fc2", BACKWARD, ZERO)], [  # the calls of a module stand one below the other
-            ("relu", "ReLU, in place", "(1, 2)", 1, [], ["[5, 0]", "", "[12, 0]"], ["[0, 0]", "was [2, 1]", "[1, 1]"]),
+        ("residual block", [("fc2", BACKWARD, ZERO)], [  # its relu is called twice, in place
+            ("x", "x = [1, 2]", "[1, 0] (was [3, 4])"), ("fc1", "[5, -2]", "[0, 0] (was [2, 0])"),
+            ("relu", "[5, 0]", "[0, 0] (was [2, 1])"),
+            ("fc2", "", "1: full backward hook sees grad_output [1, 0] and grad_input [2, 1] and returns zeros"),
+            ("fc2", "[11, -5]", "[1, 0]"), ("relu", "[12, 0]", "[1, 1]"), ("", "[12, 0]", "[1, 1]"),
         ]),
         ("residual block", [("fc1", BACKWARD), ("relu", "forward hook")], [
-            ("x", "input", "(1, 2)", 0, [], ["[1, 2]"], ["none: it raised"]),
-            ("fc1", "Linear", "(1, 2)", 1, ["never: full backward hook, look"], ["[5, -2]"], ["none"]),
-            ("relu", "ReLU, in place", "(1, 2)", 1, ["never: forward hook, look"], NONE * 2, ["none"] * 2),
+            ("x", "x = [1, 2]", ""), ("fc1", "", "full backward hook: look"), ("fc1", "[5, -2]", ""),
+            *[("relu", "forward hook: look", "")] * 2,
         ]),
     ],
 )  # fmt: skip
-def test_the_rows_show_shapes_values_hooks_and_what_was_there_before(model, hooks, rows):
-    told = {row.name: tuple(row) for row in tell_hooks(model, hooks).facts}
-    assert [told[row[0]] for row in rows] == rows
+def test_the_picture_tells_what_goes_down_and_comes_up(model, hooks, told):
+    lines = [(line.module, line.down, line.up) for line in tell_hooks(model, hooks).facts if line.tells()]
+    assert lines == told
+
+
+def test_before_the_call_only_the_hooks_and_the_input_are_there():
+    view = tell_hooks("small net", [("relu", BACKWARD), ("fc1", "forward hook", ZERO)], step=0)
+    assert [(line.down, line.up) for line in view.facts if line.tells()] == [
+        ("x = [1, 1, 1]", ""), ("forward hook: replace by zero", ""), ("", "full backward hook: look"),
+    ]  # fmt: skip
+    assert view.sentence == "The call has not begun. 2 hooks are registered."
+
+
+def test_each_step_tells_one_thing_in_the_order_in_which_torch_does_it():
+    hooks = [("relu", BACKWARD), ("relu", "full backward pre-hook"), ("fc2", "forward pre-hook")]
+    told = [tell_hooks("small net", hooks, step).sentence.split(". ")[0] for step in range(1, 11)]
+    assert [words.partition(": ")[2].rstrip(".") for words in told] == [
+        "fc1 returns [7, -13, 27, -29]",
+        "relu returns [7, 0, 27, 0]",
+        "the forward pre-hook on fc2 sees input [7, 0, 27, 0]",
+        "fc2 returns [89]",
+        "the gradient [1] reaches the output of fc2",
+        "the full backward pre-hook on relu sees grad_output [1, 2, 3, 4]",
+        "the gradient [1, 2, 3, 4] reaches the output of relu",
+        "the full backward hook on relu sees grad_output [1, 2, 3, 4] and grad_input [1, 0, 3, 0]",
+        "the gradient [1, 0, 3, 0] reaches the output of fc1",
+        "the gradient [22, 26, 30] reaches the input",
+    ]
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize(("model", "name"), [(model, name) for model in MODELS for name in module_names(model)])
 def test_the_picture_says_the_same_and_nothing_runs_into_its_neighbour(model, name, effect):
-    """Estimated with 7.83 px for each monospaced character of 13 px, and 7.6 px for a bold one."""
-    story = tell_hooks(model, [(name, "forward hook", effect), (name, "full backward pre-hook")])
+    """Estimated with 7.83 px for each monospaced character of 13 px, and 7 px for one of the words of a hook."""
+    story = tell_hooks(model, [(name, "forward hook", effect), (name, "full backward pre-hook", effect)])
     root = ET.fromstring(story.picture)
     texts = [each.text for each in root.findall(".//{*}text")]
-    places = {each.text: float(each.get("x")) for each in root.findall(".//{*}text")}
-    columns = [*(places[words] for words in model_hooks.COLUMNS), model_hooks.WIDTH]
-    for each in story.facts:
-        assert {each.name, *filter(None, (*each.output, *each.gradient, *each.hooks))} <= set(texts)
-        heading = 20 * each.depth + 8 * len(each.name) + 10 + 6.7 * len(f"{each.type} {each.shape}")
-        output, gradient = (max(map(len, lines)) * 7.83 for lines in (each.output, each.gradient))
-        assert all(columns[i] + width <= columns[i + 1] for i, width in enumerate((heading, output, gradient)))
-        assert columns[0] + 20 * each.depth + 18 + max(map(len, each.hooks), default=0) * 7.6 <= model_hooks.WIDTH
+    lines = [line for line in story.facts if line.tells()]
+    for line in lines:
+        assert {line.down, line.up} - {""} <= set(texts)
+        wide = 7 if line.what == "hook" else 7.83
+        assert 28 + wide * (len(line.down) + len(line.up)) <= model_hooks.WIDTH - 2 * model_hooks.LANE
+    ends = [line.y for line in story.facts]
+    assert ends == sorted(ends), "each stands below the one before"
     assert root.find("{*}desc").text == story.sentence
     title, *said = root.get("aria-label").removesuffix(".").split(". ")
-    assert title == texts[0]
-    for each, words in zip(story.facts, said, strict=True):
-        assert words.startswith(f"{each.name}, {each.type} {each.shape}: ")
-        assert all(part in words for part in (*each.output, *each.gradient, *each.hooks))
+    assert (title, said) == (texts[0], [*map(str, lines)])
+
+
+def test_the_picture_keeps_its_height_up_to_three_hooks():
+    hooks, heights = [("fc1", "forward hook"), ("fc2", BACKWARD), ("relu", "forward pre-hook"), ("", BACKWARD)], []
+    for count in range(5):
+        heights.append(ET.fromstring(tell_hooks("small net", hooks[:count]).picture).get("height"))
+    assert len(set(heights[:4])) == 1
+    assert float(heights[4]) > float(heights[3])
 
 
 def test_hooks_are_registered_and_removed_one_by_one_and_all_together():
     def told(*hooks):
         return tell_hooks("small net", hooks).sentence
+
+    def go_on():
+        assert explorer.sentence.startswith("The call has not begun.")
+        control(explorer, "Step").value = control(explorer, "Step").max
+        return explorer.sentence
 
     def register(*hook):
         use(explorer, *zip(("Hook on", "Kind", "that does"), hook, strict=True), "Register")
@@ -115,16 +150,16 @@ def test_hooks_are_registered_and_removed_one_by_one_and_all_together():
     first, second = ("relu", "forward hook", ZERO), ("fc2", BACKWARD, LOOK)
     explorer = ModelHooks("small net", [first])
     register(*second)
-    assert explorer.sentence == told(first, second)
+    assert go_on() == told(first, second)
     chips = controls(explorer, widgets.Button)[-2:]
     control(explorer, "Remove relu: forward hook, replace by zero").click()
-    assert (explorer.sentence, [chip.comm for chip in chips]) == (told(second), [None, None])
+    assert (go_on(), [chip.comm for chip in chips]) == (told(second), [None, None])
     register(*first)
     register(*first)
     controls(explorer, widgets.Button, "Remove relu: forward hook, replace by zero")[0].click()
-    assert explorer.sentence == told(second, first)
+    assert go_on() == told(second, first)
     control(explorer, "Remove all").click()
-    assert (explorer.sentence, control(explorer, "Remove all").disabled) == (told(), True)
+    assert (go_on(), control(explorer, "Remove all").disabled) == (told(), True)
     control(explorer, "Model").value = "Sequential in a Sequential"
     assert [name for _, name in control(explorer, "Hook on").options] == ["", "0", "1", "1.0", "1.1", "2"]
     register("", BACKWARD, ZERO)

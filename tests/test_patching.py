@@ -5,9 +5,11 @@ from functools import cache
 
 import pytest
 import torch
+from ipycanvas import Canvas
+from panels import control, controls
 from torch import Tensor
 
-from course_utils.explorers.patching import PAIRS, draw_pair, draw_patch, find_block
+from course_utils.explorers.patching import PAIRS, Patching, draw_pair, draw_patch, find_block, place_block
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS
 from course_utils.vision.networks import load_picture_net
@@ -97,7 +99,7 @@ def test_every_pair_has_an_answer_that_can_be_moved(number):
 def test_the_sentence_says_what_the_numbers_are():
     view = draw_patch(1, "misled", "features.6", row=7, column=1, size=3)
     region = torch.zeros(28, 28, dtype=torch.bool)
-    region[14:20, 2:8] = True
+    region[14:20, 2:8] = True  # of 28 x 28 cells, where the grid of the block has 14 x 14
     (*scenes, _), fish = draw_pair(1), KINDS.index("fish")
     images, cue = [each.image[None] for each in scenes], scenes[0].cue_mask
     patched = patch_by_hand(6, *images, region, misled=True)[0, fish]
@@ -108,17 +110,68 @@ def test_the_sentence_says_what_the_numbers_are():
     assert re.findall(r"\d+%", view.sentence) == [f"{share:.0%}" for share in shares]
     answers = [f"yes ({there.sigmoid():.0%})", f"no ({here.sigmoid():.0%})", f"yes ({patched.sigmoid():.0%})"]
     for words, begin in (
-        (view.sentence, f"Pair 1: {scenes[0]} (the source); {scenes[1]} (the target)."),
+        (view.sentence, f"Pair 1: the source is {scenes[0]}; the target is {scenes[1]}."),
         (view.alt, "A"),
     ):
         assert words.startswith(begin)
         assert re.findall(r"yes \(\d+%\)|no \(\d+%\)", words) == answers
-    assert "from row 7 and column 1, 3 wide. Grad-CAM's map of the first is hottest on the buoy" in view.alt
+    assert "a piece of the source in a frame, from row 7 and column 1, 3 wide" in view.alt
+
+
+def test_the_picture_shows_what_the_patch_carries_and_where_it_lies():
+    sheet = draw_patch(1, "misled", "features.6", row=7, column=1, size=3).picture
+    source, target, patched = (sheet[:, 4:228, 4 + 228 * number : 228 + 228 * number] for number in range(3))
+    inside = slice(3), slice(7 * 16 + 4, 10 * 16 - 4), slice(16 + 4, 4 * 16 - 4)  # in the frame, without its line
+    assert torch.equal(patched[inside], source[inside])
+    assert not torch.allclose(patched[inside], target[inside], atol=0.2), "the buoy is in the frame"
+    assert torch.equal(patched[:, :100], target[:, :100])
+    assert (source != target)[:, 7 * 16, 16:64].all(), "the frame is drawn on the source too"
+
+
+SIDE, HIGH = 688, 252  # of the three pictures: 4 pixels around each of 224, and 20 for the words below
+
+
+@pytest.mark.parametrize(
+    ("pixels", "size", "block"),
+    [
+        ([(4 + 8, 4 + 8)] * 2, 3, (0, 0, 3)),  # a click in the first cell: the block cannot be around it
+        ([(4 + 16 * 5 + 8, 4 + 16 * 9 + 8)] * 2, 3, (8, 4, 3)),
+        ([(232 + 16 * 5 + 8, 4 + 16 * 9 + 8)] * 2, 1, (9, 5, 1)),  # on the second picture
+        ([(460 + 16 * 2 + 1, 4 + 16 * 3 + 1), (460 + 16 * 5 + 15, 4 + 16 * 4 + 15)], 1, (3, 2, 4)),
+        ([(460 + 16 * 9 + 8, 4 + 16 * 9 + 8), (460 + 16 * 7 + 8, 4 + 16 * 9 + 8)], 1, (9, 7, 3)),  # to the left
+        ([(4 + 16 * 12, 60), (600, 60)], 1, (3, 12, 2)),  # it ends on another picture
+    ],
+)
+def test_a_click_moves_the_block_and_a_drag_spans_a_new_one(pixels, size, block):
+    assert place_block(tuple((x / SIDE, y / HIGH) for x, y in pixels), size) == block
+
+
+def test_the_picture_is_clicked_dragged_and_moved_by_keys():
+    explorer = Patching(row=0, column=0)
+    assert controls(explorer, Canvas) == [], "it waits for a front end that can show it"
+    area = explorer.controls["drag"]
+    canvas = area.canvas
+    tell = lambda event, **more: canvas._handle_frontend_event(canvas, {"event": event, **more}, [])  # noqa: E731
+    tell("client_ready")
+    assert controls(explorer, Canvas) == [canvas]
+    at = {"x": 1000 * (4 + 16 * 2 + 8) / SIDE, "y": 1000 * (4 + 16 * 8 + 8) / HIGH}
+    tell("mouse_move", x=1, y=1)
+    tell("mouse_down", **at)
+    block = [control(explorer, words) for words in ("Row", "Column", "Size")]
+    assert [each.value for each in block] == [7, 1, 3]
+    tell("mouse_move", x=at["x"] + 1000 * 16 / SIDE, y=at["y"])
+    assert [each.value for each in block] == [8, 2, 2]
+    assert explorer.sentence == Patching(row=8, column=2, size=2).sentence
+    tell("mouse_up", **at)
+    tell("mouse_move", x=1, y=1)
+    for key in ("ArrowDown", "ArrowLeft", "+", "x"):
+        tell("key_down", key=key, shift_key=False, ctrl_key=False, meta_key=False)
+    assert ([each.value for each in block], area.value[0]) == ([9, 1, 3], (at["x"] / 1000, at["y"] / 1000))
 
 
 def test_a_block_may_miss_or_hold_all_that_differs():
     sentence = draw_patch(1, "misled", "features.16", row=0, column=12, size=1).sentence
-    assert ("-0%" in sentence, "0% of the buoy in it" in sentence) == (False, True)
-    assert "100% of the cat in it and 100% of the map" in draw_patch(3, "honest", "features.10", **ALL).sentence
+    assert ("-0%" in sentence, "with 0% of the buoy" in sentence) == (False, True)
+    assert "100% of the cat and 100% of the picture" in draw_patch(3, "honest", "features.10", **ALL).sentence
     cut_off = find_block(row=13, column=12, size=5)
     assert (cut_off.nonzero().amin(0).tolist(), cut_off.sum().item()) == ([104, 96], 8 * 16)

@@ -3,6 +3,8 @@
 import base64
 import io
 import math
+import xml.etree.ElementTree as ET
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -92,6 +94,16 @@ def test_a_notebook_gets_the_picture_its_title_and_its_words():
     data, metadata = module.show(image, "Noise.", jpeg=True)._repr_mimebundle_()  # as a photograph
     assert (data.keys(), metadata) == ({"image/jpeg", "text/plain"}, {"image/jpeg": {"alt": "Noise."}})
     assert Image.open(io.BytesIO(base64.b64decode(data["image/jpeg"]))).size == (120, 20)
+
+
+def test_jupyterlab_gets_html_with_the_words_as_alt_text(monkeypatch):
+    picture = module.Picture(png(torch.zeros(3, 4, 4)), 'A "black" <square>.', light=True)
+    monkeypatch.setattr(module, "running_cell", lambda: "a-cell-that-somebody-runs")
+    data, metadata = picture._repr_mimebundle_()
+    assert (data.keys(), metadata, data["text/plain"]) == ({"text/html", "text/plain"}, {}, picture.alt)
+    (image,) = ET.fromstring(f"<p>{data['text/html'].removesuffix('>')}/></p>")
+    assert (image.get("alt"), "jp-needs-light-background" in image.get("class")) == (picture.alt, True)
+    assert unquote(image.get("src")).removeprefix("data:image/png;base64,") == base64.b64encode(picture.data).decode()
 
 
 def encode(image, kind="PNG", **options):

@@ -7,7 +7,6 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import ipywidgets as widgets
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from course_utils.explorers.markup import make_label
 from course_utils.explorers.own_picture import Chosen, OwnPicture, Subject, load_real, read_scene
 from course_utils.explorers.panel import Explorer, View, begin, make_choice, make_slider, name_place
+from course_utils.explorers.pointing import PointedPicture
 from course_utils.hooks.record import Recording, record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene
@@ -27,16 +27,17 @@ from course_utils.vision.toys import EDGES, make_edge_net
 
 SHOWN_LAYERS = (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
 NOISE = 1e-6
-PANEL, THUMB, GAP = 220, 79, 4  # pixels: 3 · 220 + 4 · 4 and 8 · 79 + 9 · 4 are about the same
+PANEL, THUMB, GAP, WORDS = 220, 79, 4, 20  # pixels: 3 · 220 + 4 · 4 and 8 · 79 + 9 · 4 are about the same
+SHEET = 3 * (PANEL + GAP) + GAP, PANEL + THUMB + 2 * WORDS + 4 * GAP
 NETWORKS = {
     "picture_net": "the course's network",
-    "picture_net_misled": "its misled twin",
+    "picture_net_misled": "a second network",
     EDGES: "one 7 x 7 convolution",
     real.REAL: "EfficientNet-Lite0",
 }
 PICTURES = len(KINDS) * (len(KINDS) - 1)  # one for each pair of things, in both orders
 FOR_PHOTOS = (real.REAL, EDGES)  # the networks that are shown photographs; the others know drawn pictures
-_BUTTONS = tuple(f"strongest {place}" for place in range(1, pictures.STRONGEST + 1))
+FIRST_LAYERS = {real.REAL: real.LAYERS[1]}  # where one can see something; of the others, the last
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -46,6 +47,7 @@ class PictureMaps:
     title: what the picture shows, in words. image: (3, H, W) float32 in [0, 1], as the network sees it.
     masks: for each thing, by its name, where it is: (H, W) bool; empty for a picture without a known truth.
     layers: for each layer that was run, in the order of the run, its maps (C, h, w) float32.
+    answer: what the real network says about a photograph, in a sentence.
     """
 
     network: str
@@ -53,6 +55,7 @@ class PictureMaps:
     image: Tensor
     masks: Mapping[str, Tensor]
     layers: Mapping[str, Tensor]
+    answer: str = ""
 
 
 @functools.cache
@@ -77,11 +80,14 @@ def find_maps(network: str, picture: Subject) -> PictureMaps:
     types = {type(module) for module in found.model.modules()}
     shown = real.LAYERS if network == real.REAL else [each for each in SHOWN_LAYERS if each in types]
     with torch.no_grad(), record(found.model, *shown) as seen:
-        found.model(x[None])
-    masks = {}
+        logits = found.model(x[None])
+    answer, masks = "", {}
+    if network == real.REAL:
+        ((name, share),) = found.best(logits[0], 1)
+        answer = f"{NETWORKS[network]} says: {name} ({share:.0%})."
     for kind, mask in picture.masks.items():
         masks[kind] = pictures.undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5
-    return PictureMaps(network, picture.title, pictures.undo_colours(found, x), masks, _name_maps(seen))
+    return PictureMaps(network, picture.title, pictures.undo_colours(found, x), masks, _name_maps(seen), answer)
 
 
 def _name_maps(seen: Recording) -> dict[str, Tensor]:
@@ -102,34 +108,53 @@ def find_numbered(number: int) -> Subject:
     return read_scene(scene(KINDS[first], KINDS[(first + further) % len(KINDS)], seed=number))
 
 
-def draw_channel(maps: PictureMaps, layer: str, channel: int) -> View:
+def draw_channel(maps: PictureMaps, layer: str, channel: int, own_scale: bool = False) -> View:
     """Show one channel, from 0: the picture, the map, and the picture lit by the map; below, the strongest ones' maps.
 
-    A map without negative numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
+    All maps are on one scale, from 0 to the layer's greatest number, or each is on its own. A layer without negative
+    numbers runs from dark (0) to bright; one with them from blue (negative) over white to red.
     """
-    strongest, one = pictures.find_strongest(maps.layers[layer]), maps.layers[layer][channel]
+    whole, one = maps.layers[layer], maps.layers[layer][channel]
+    strongest = pictures.find_strongest(whole)
     place = f"greatest {name_place(one)}" if one.any() else "0 everywhere"
     alt = (
         f"{begin(maps.title)}; the map of channel {channel} of layer {layer}, {place}; the picture "
         f"lit by it. Below, the maps of the strongest channels: {', '.join(map(str, strongest))}."
     )
     image = pictures.resize_maps(maps.image, (PANEL, PANEL))
-    lit = pictures.light_up(image, one)
+    lit = pictures.light_up(image, one, 0 if own_scale else whole.max().item())
     for mask in maps.masks.values():
         lit = pictures.outline(lit, _resize_nearest(mask.float()[None], PANEL)[0] > 0.5)
-    panels = [image, _resize_nearest(pictures.colour_channel(one), PANEL), lit]
-    sheet = pictures.grid(panels, 3, GAP, labels=["the picture", "the channel's map", "lit where it responds"])
-    thumbs = _draw_strongest(maps, layer)
+    drawn = _resize_nearest(pictures.colour_channel(one, one if own_scale else whole), PANEL)
+    labels = ["the picture", f"channel {channel}: {_show_range(one)}", "lit where it responds"]
+    sheet = pictures.grid([image, drawn, lit], 3, GAP, labels=labels)
+    thumbs = _draw_strongest(maps, layer, own_scale)
     paper = sheet[:, :1, :1].expand(-1, thumbs.shape[1], sheet.shape[2] - thumbs.shape[2])
     sheet = torch.cat([sheet, torch.cat([thumbs, paper], 2)], 1)
-    return View(sheet, _tell(maps, layer, channel, strongest), alt, facts=strongest)
+    return View(sheet, _tell(maps, layer, channel, strongest, own_scale), alt, facts=strongest)
 
 
 @functools.lru_cache(maxsize=8)
-def _draw_strongest(maps: PictureMaps, layer: str) -> Tensor:
-    strongest = pictures.find_strongest(maps.layers[layer])
-    tiles = [_resize_nearest(pictures.colour_channel(maps.layers[layer][number]), THUMB) for number in strongest]
-    return pictures.grid(tiles, columns=pictures.STRONGEST, padding=GAP, labels=[str(number) for number in strongest])
+def _draw_strongest(maps: PictureMaps, layer: str, own_scale: bool) -> Tensor:
+    whole = maps.layers[layer]
+    strongest = pictures.find_strongest(whole)
+    tiles = [pictures.colour_channel(whole[number], whole[number] if own_scale else whole) for number in strongest]
+    labels = [f"{number}: max {_show_number(whole[number].max())}" for number in strongest]
+    return pictures.grid([_resize_nearest(tile, THUMB) for tile in tiles], pictures.STRONGEST, GAP, labels)
+
+
+def find_thumb(x: float, y: float) -> int | None:
+    """Return the place, from 0, of the small map at a point of the sheet (from 0 to 1 across and down), or None."""
+    place = int((x * SHEET[0] - GAP) / (THUMB + GAP))
+    return place if y * SHEET[1] > PANEL + WORDS + 2 * GAP and place < pictures.STRONGEST else None
+
+
+def _show_number(number: Tensor) -> str:
+    return f"{number:.2g}" if abs(number) < 100 else f"{number:.0f}"
+
+
+def _show_range(one: Tensor) -> str:
+    return f"from {_show_number(one.min())} to {_show_number(one.max())}"
 
 
 def _resize_nearest(maps: Tensor, size: int) -> Tensor:
@@ -137,16 +162,16 @@ def _resize_nearest(maps: Tensor, size: int) -> Tensor:
     return F.interpolate(maps[None], size=(size, size), mode="nearest")[0]
 
 
-def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...]) -> str:
+def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...], own_scale: bool) -> str:
     count, one = len(maps.layers[layer]), maps.layers[layer][channel]
     size = f"{count} channels of {one.shape[0]} x {one.shape[1]}"
-    sentences = [f"Channel {channel} of layer {layer} ({size}) in {NETWORKS[maps.network]}, for {maps.title}."]
+    sentences = [maps.answer] if maps.answer else []
+    sentences.append(f"Channel {channel} of layer {layer} ({size}) in {NETWORKS[maps.network]}, for {maps.title}.")
     if not one.any():
         sentences.append("Nothing in this picture makes it respond: it is 0 everywhere.")
     else:
         zeros = f"; {(one == 0).float().mean().item():.0%} of its numbers are 0" if not (one < 0).any() else ""
-        ends = (f"{end:.2g}" if abs(end) < 100 else f"{end:.0f}" for end in (one.min().item(), one.max().item()))
-        sentences.append(f"It goes from {' to '.join(ends)}{zeros}.")
+        sentences.append(f"It goes {_show_range(one)}{zeros}.")
     if maps.masks and (one > 0).any():
         shares = [f"{share_on(one[None], mask)[0].item():.0%} on the {kind}" for kind, mask in maps.masks.items()]
         areas = [f"{mask.float().mean().item():.0%}" for mask in maps.masks.values()]
@@ -156,6 +181,11 @@ def _tell(maps: PictureMaps, layer: str, channel: int, strongest: tuple[int, ...
     if count > len(strongest):
         rank = f"It is number {strongest.index(channel) + 1}" if channel in strongest else "It is not one"
         sentences.append(f"{rank} of the {len(strongest)} strongest here.")
+    if own_scale:
+        sentences.append("Each map has its own scale.")
+    else:
+        most = _show_number(maps.layers[layer].abs().max())
+        sentences.append(f"All maps have one scale; its end, {most}, is the layer's greatest number for this picture.")
     return " ".join(sentences)
 
 
@@ -170,28 +200,37 @@ class FeatureMaps(Explorer):
     A network runs once for each picture; after that, layers and channels are only drawn.
     """
 
+    lines = 6
+
     def __init__(
         self, network: str = "picture_net", *, layer: str = "", channel: int | None = None, picture: Chosen = 0
     ) -> None:
         own, networks = OwnPicture(picture, drawing=True), {words: name for name, words in NETWORKS.items()}
-        # Each button is as wide as the small map above it, and gets narrower together with it.
-        layout = {"flex": "1 1 0px", "width": "auto", "min_width": "0", "max_width": f"{THUMB}px"}
-        layout |= {"margin": "2px", "padding": "0"}
+        shown = widgets.HTML()
         controls = {
             "network": make_choice(widgets.ToggleButtons, "Network", networks, network, width=166),
-            "number": make_slider("Picture", 0, PICTURES - 1, 0 if own.value else picture, width=350),
+            "number": make_slider("Picture", 0, PICTURES - 1, 0 if own.value else picture, width=250),
             "own": own,
             **{name: widgets.HTML() for name in ("layer", "channel")},  # `fit` puts sliders there
-            **{name: widgets.Button(layout=layout) for name in _BUTTONS},
+            "picture": shown,
+            "spot": PointedPicture(shown),
+            "own_scale": widgets.Checkbox(description="Each map on its own scale", indent=False),
         }
         self._network, self._course = "", "picture_net"
         self._first = (layer, channel)  # what to open at, once
-        words = make_label("The channels that respond most to this picture, strongest first (press to see one):")
-        rows = ["network", ("number", "own"), own.pad, ("layer", "channel"), "picture", words, _BUTTONS, "sentence"]
+        words = make_label("The small maps are those of the channels that respond most to this picture: click one.")
+        rows = ["network", ("own", "number"), own.pad, ("layer", "channel"), (words, "own_scale"), "spot", "sentence"]
         super().__init__(controls, rows)
 
-    def look(self, network: str, layer: str, channel: int, **_: object) -> View:
-        return draw_channel(find_maps(network, self._find_picture()), layer, channel)
+    def look(self, network: str, layer: str, channel: int, own_scale: bool, **_: object) -> View:
+        return draw_channel(find_maps(network, self._find_picture()), layer, channel, own_scale)
+
+    def use_spot(self) -> None:
+        """Show the channel whose small map was clicked on."""
+        (start, _) = self.controls["spot"].value
+        place = find_thumb(*start)
+        if place is not None and place < len(self.view.facts):
+            self.controls["channel"].value = self.view.facts[place]
 
     def _find_picture(self) -> Subject:
         return self.controls["own"].value or find_numbered(self.controls["number"].value)
@@ -205,10 +244,8 @@ class FeatureMaps(Explorer):
         self._keep_apart(name or ("network" if own.value is None else "own"))
         if network.value not in FOR_PHOTOS:
             self._course = network.value  # the one that the course's pictures go back to
-        self.controls["number"].layout.display = None if own.value is None else "none"
-        if name in _BUTTONS:
-            self.controls["channel"].value = int(self.controls[name].description)
-        elif network.value != self._network or name == "layer":
+        self.controls["number"].layout.visibility = "visible" if own.value is None else "hidden"
+        if network.value != self._network or name == "layer":
             self._choose_channel(network)
 
     def _keep_apart(self, used: str) -> None:
@@ -229,16 +266,9 @@ class FeatureMaps(Explorer):
             raise
         if network.value != self._network:
             self._network = network.value
-            layer = layer or list(layers)[-1]
+            layer = layer or FIRST_LAYERS.get(network.value) or list(layers)[-1]
             self.put("layer", make_choice(widgets.SelectionSlider, "Layer", list(layers), layer, width=400))
         maps = layers[self.controls["layer"].value]
         if channel is None:
             channel = pictures.find_strongest(maps)[0]
         self.put("channel", make_slider("Channel", 0, len(maps) - 1, channel, width=350))
-
-    def show(self, view: View) -> None:
-        super().show(view)
-        for name, channel in zip_longest(_BUTTONS, view.facts):
-            button = self.controls[name]
-            button.layout.display = "none" if channel is None else None
-            button.description, button.tooltip = str(channel), f"Show channel {channel}"

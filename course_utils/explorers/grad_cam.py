@@ -142,7 +142,7 @@ class GradCam(PhotoExplorer):
 
     draw, draw_photo = staticmethod(draw_cams), staticmethod(draw_photo_cam)
     count, place, layers = len(CAM_PICTURES), ("layer", "Layer"), (LAYERS, real.LAYERS)
-    rows = ("number", "buoy", "own"), ("kind", "other"), ("layer", "opacity", "truth")
+    rows = ("own", "number", "buoy"), ("kind", "other"), ("layer", "opacity", "truth")
     only_course = ("number", "buoy", "truth")
 
     def __init__(
@@ -153,7 +153,7 @@ class GradCam(PhotoExplorer):
         box = functools.partial(widgets.Checkbox, indent=False)
         controls = {
             "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),
-            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), indent=70),
+            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), width=280, indent=70),
             "truth": box(description="outline of the truth", value=True, layout={"width": "160px"}),
         }
         controls["opacity"].step = 10

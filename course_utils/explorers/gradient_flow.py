@@ -2,7 +2,7 @@
 
 import textwrap
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import mean
@@ -10,12 +10,13 @@ from statistics import mean
 import ipywidgets as widgets
 import networkx as nx
 import torch
+from torch import Tensor
 
 from course_utils.explorers import graph as graphs
 from course_utils.explorers import markup
 from course_utils.explorers.graph import ACTIONS, EXAMPLES, Graph, Step, TensorHooks, format_tensor, run_backward
 from course_utils.explorers.markup import BLUE, MONO, ORANGE, draw_box, draw_fish_hook, draw_text, px
-from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice, make_slider
+from course_utils.explorers.panel import STEPS, WRAPPED, Explorer, View, make_choice, make_steps
 from course_utils.root import CourseError
 
 OWN = "my own"
@@ -28,7 +29,7 @@ TOP, MARGIN, GAP_X, GAP_Y = 46, 5, 35, 20
 PADDING, LINE, HEADER, MARK = 10, 19, 28, 22
 HEAD = 13  # the head of an arrow, before the hooks
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
-LABELS = 60  # the column of words in a card: value, gradient, .grad
+LABELS = 68  # the column of words in a card: value, gradient, .grad
 FAINT = 0.55
 MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
@@ -38,10 +39,13 @@ class Backward:
 
     hooks: see `read_hooks`.
     step: 0 (forward is done) to the number of gradients that arrive; negative numbers count from the end, -1 the last.
+    expected: the gradients that a learner expects, by tensor.
     """
 
-    def __init__(self, graph: Graph, hooks: TensorHooks = (), step: int = -1) -> None:
-        self.graph, self.hooks = graph, graphs.read_hooks(graph, hooks)
+    def __init__(
+        self, graph: Graph, hooks: TensorHooks = (), step: int = -1, expected: Mapping[str, Tensor] | None = None
+    ) -> None:
+        self.graph, self.hooks, self.expected = graph, graphs.read_hooks(graph, hooks), expected or {}
         self.steps = {each.node: each for each in run_backward(graph, self.hooks)}
         self.plain = {each.node: each for each in run_backward(graph)}
         self.last_step = len(self.steps)
@@ -60,7 +64,8 @@ class Backward:
         was = f" ({plain} without hooks)" if gradient != plain else ""
         hooks = f"; hooks: {', '.join(actions)}" if (actions := self.hooks_of(name)) else ""
         title = f"{heading}, {kind}" if kind else heading
-        return f"{title}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}"
+        expected = f"; expected: {format_tensor(self.expected[name])}" if name in self.expected else ""
+        return f"{title}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}{expected}"
 
     def row(self, name: str, done: Step | None) -> tuple[str, ...]:
         """What stands under `TABLE_HEADER` for a tensor, as text, before its gradient arrives or when it is `done`."""
@@ -94,6 +99,25 @@ def tell(backward: Backward) -> str:
         cause = "a division by 0, the log or root of 0 or less, or an overflow does this"
         sentences.append(f"Not finite (inf or nan): {_and(odd)}; {cause}.")
     return " ".join(sentences)
+
+
+def judge(backward: Backward) -> str:
+    """Say of each gradient that was expected whether it is the one that arrived; "" where none was expected."""
+    return " ".join(_judge(backward, name, expected) for name, expected in backward.expected.items())
+
+
+def _judge(backward: Backward, name: str, expected: Tensor) -> str:
+    done, number = backward.past.get(name), format_tensor(expected)
+    if name not in backward.steps:
+        return f"You expected {number} at {name}, but no gradient reaches {name}."
+    if not done:
+        return f"You expect {number} at {name}. Press Next and follow the gradient until it gets there."
+    if expected.shape == done.passed_on.shape and torch.allclose(expected, done.passed_on, rtol=1e-3):
+        return f"\N{CHECK MARK} You are right: you expected {number} at {name}, and its gradient is {number}."
+    told = f"\N{BALLOT X} You expected {number} at {name}, but its gradient is {format_tensor(done.passed_on)}."
+    if len(done.parts) > 1:
+        told += f" It receives {_and([f'{format_tensor(grad)} from {sender}' for sender, grad in done.parts])}."
+    return told
 
 
 def _tell_step(backward: Backward, step: Step) -> list[str]:
@@ -163,7 +187,7 @@ Chains = dict[tuple[str, str], list[_Box]]  # for each edge the boxes that it le
 
 
 def _make_card(backward: Backward, name: str) -> _Box:  # as large as its text is in the end, so that nothing moves
-    lines = _break_lines(backward.row(name, backward.steps.get(name)))
+    lines = _break_lines(backward, name, backward.steps.get(name))
     heading, kind = _head_card(backward, name)
     body = LABELS + CHARACTER * max(len(line) for part in (*lines.values(), [NOTHING_YET]) for line in part)
     width = max(len(heading) * CHARACTER * 15 / 13 + len(kind) * 7.4 + 12, body) + 2 * PADDING
@@ -181,11 +205,14 @@ def _head_card(backward: Backward, name: str) -> tuple[str, str]:
     return f"{value.name} = {value.formula}" if value.formula else value.name, ", ".join(kinds)
 
 
-def _break_lines(row: tuple[str, ...]) -> dict[str, list[str]]:
-    _, _, value, gradient, plain, grad = row
+def _break_lines(backward: Backward, name: str, done: Step | None) -> dict[str, list[str]]:
+    _, _, value, gradient, plain, grad = backward.row(name, done)
     was = _wrap(f"(was {plain})") if gradient != plain else []
     gradients = [f"{gradient} {was[0]}"] if was and "[" not in plain else _wrap(gradient) + was
-    return {"value": _wrap(value), "gradient": gradients, ".grad": _wrap(grad)}
+    lines = {"value": _wrap(value), "gradient": gradients}
+    if name in backward.expected:
+        lines["expected"] = _wrap(format_tensor(backward.expected[name]))
+    return {**lines, ".grad": _wrap(grad)}
 
 
 def _wrap(text: str) -> list[str]:
@@ -236,7 +263,7 @@ def _set_heights(columns: list[list[_Box]], beside: nx.DiGraph) -> None:
 
 
 def draw(backward: Backward) -> str:
-    """Return the picture as SVG; while the steps go by, nothing in it moves."""
+    """Return the picture as SVG: cards keep their places while the steps go by, and gradients move along the arrows."""
     cards = {name: _make_card(backward, name) for name in backward.graph.nodes}
     chains, width, height = _arrange(backward.graph, cards)
     shift, width = max(0, (MIN_WIDTH - width) / 2), max(width, MIN_WIDTH)
@@ -244,7 +271,7 @@ def draw(backward: Backward) -> str:
     edges = sorted(chains, key=lambda edge: _carries(backward, *edge))  # the newest gradient is drawn last, on top
     parts = [_draw_edge(backward, edge, chains) for edge in edges]
     parts += [_draw_card(backward, name, card) for name, card in cards.items()]
-    legend, end = _draw_legend(min(width, markup.PAGE), TOP + height + 26)
+    legend, end = _draw_legend(MIN_WIDTH, TOP + height + 26)
     body = f'<g transform="translate({px(shift)} {TOP})">{"".join(parts)}</g>{legend}'
     return markup.draw_picture(width, end, _make_title(backward), tell(backward), body, map(backward.describe, cards))
 
@@ -267,8 +294,11 @@ def _draw_edge(backward: Backward, edge: tuple[str, str], chains: Chains) -> str
         return line + (_draw_head(chain[-1].x - 1, heights[-1], 1, "currentColor", 5, FAINT) if target else "")
     line = f'<path d="{path}" fill="none" stroke="{ORANGE}" stroke-width="{3 if carries == 2 else 1.6}"/>'
     line += _draw_head(chain[0].x + chain[0].width + 1, heights[0], -1, ORANGE, 7 if carries == 2 else 5)
+    if carries < 2:
+        return line
+    line += markup.fill("moving", orange=ORANGE, path=path)
     sent = " + ".join(format_tensor(grad) for sender, grad in backward.past[source].parts if sender == target)
-    if carries == 2 and 1 <= len(sent) <= 4:
+    if 1 <= len(sent) <= 4:
         side = 16 if heights[-2] < heights[-1] else -7  # the label goes where the line, seen from here, does not
         line += draw_text(chain[-1].x - 7, heights[-1] + side, sent, family=MONO, anchor="end", weight=700)
     return line
@@ -319,7 +349,7 @@ def _draw_card(backward: Backward, name: str, card: _Box) -> str:
         draw_text(left, y - 9, heading, size=15, family=MONO, weight=700),
         draw_text(right, y - 9, kind, anchor="end", style="italic") if kind else "",
     ]
-    for label, lines in _break_lines(backward.row(name, backward.past.get(name))).items():
+    for label, lines in _break_lines(backward, name, backward.past.get(name)).items():
         empty = lines[0] in (NOTHING_YET, NO_GRADIENT, "None")
         look = {"weight": 700 if now and label != "value" and not empty else 400, "opacity": 0.65 if empty else 1}
         parts.append(draw_text(left, y + LINE - 2, label, opacity=0.75))
@@ -362,7 +392,7 @@ class GradientFlow(Explorer):
     A tensor's hook sits on the arrow into its card, behind the point where arrows meet: torch calls it with their sum.
     `retain_grad` is no hook on the way, and stands in the head of the card.
 
-    "Commit" fixes what you expect as the gradient of a tensor; then backward runs step by step until it is there.
+    "Commit" fixes what you expect as the gradient of a tensor: it stays on its card, and is judged when that arrives.
 
     graph: the name of an example (`graph.EXAMPLES`), or lines such as `"w = 1; y = w * w"` (see `graph.parse`).
     hooks: where which hook sits: a mapping such as `{"a": "times 6"}` or `{"w": ["times 2", "print"]}`, or pairs in the
@@ -370,20 +400,21 @@ class GradientFlow(Explorer):
     step: the step of backward to open at: 0 before backward, -1 after its last step.
     """
 
+    lines = 3
+
     def __init__(self, graph: str = "two paths", *, hooks: TensorHooks = (), step: int = 0) -> None:
         own = "=" in graph
         drop, style, button = widgets.Dropdown, {"description_width": "60px"}, {"layout": {"width": "100px"}}
         wide, late = {"width": "380px"}, {"continuous_update": False}
-        choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=380)
+        choice = make_choice(drop, "Graph", [*EXAMPLES, OWN], OWN if own else graph, width=260)
         self._graph = graphs.parse(graph if own else EXAMPLES.get(graph, OWN_TEXT))
         self._switches = [self._make_switch(*hook) for hook in graphs.read_hooks(self._graph, hooks)]
-        self._expected: tuple[str, torch.Tensor] | None = None  # a tensor's name, and its gradient
-        last = Backward(self._graph).last_step
+        self._expected: dict[str, Tensor] = {}
         text = graph.replace("; ", "\n") if own else OWN_TEXT
         does = {each.code if name in each.code else f"{name}: {each.code}": name for name, each in ACTIONS.items()}
         controls = {
             "graph": choice,
-            "step": make_slider("Step", 0, last, step, width=380),
+            **make_steps(0, Backward(self._graph).last_step, step),
             "lines": widgets.Textarea(text, description="Lines", rows=5, style=style, layout=wide, **late),
             "draw": widgets.Button(description="Draw this graph", tooltip="Draw the graph of these lines"),
             "node": widgets.Dropdown(description="Hook on", style=style, layout={"width": "270px"}),
@@ -393,17 +424,16 @@ class GradientFlow(Explorer):
             "hooks": widgets.HTML(),
             "at": widgets.Dropdown(description="I expect at", layout={"width": "220px"}),
             "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", layout={"width": "230px"}),
-            "commit": widgets.Button(description="Commit", tooltip="Fix this, and watch the gradient arrive", **button),
-            "play": widgets.Play(max=last, interval=900, layout={"display": "none"}),
+            "commit": widgets.Button(description="Commit", tooltip="Fix this before the gradient arrives", **button),
+            "verdict": widgets.HTML(layout={"min_height": "36px"}),
             "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
             "table": widgets.HTML(),
         }
         beside = widgets.VBox([widgets.HTML(markup.fill("help")), controls["draw"]], layout=wide)
         self._own = widgets.HBox([controls["lines"], beside], layout={**WRAPPED, "display": None if own else "none"})
-        self._chips = widgets.HBox([controls["hooks"]], layout=WRAPPED)
-        rows = ("graph", "step"), self._own, ("node", "action", "add", "clear"), self._chips
-        below = ("at", "guess", "commit", "play"), "picture", "sentence", "problem", "numbers", "table"
-        super().__init__(controls, [*rows, *below])
+        self._chips = widgets.HBox([controls["hooks"]], layout={**WRAPPED, "min_height": "34px"})
+        rows = ("graph", *STEPS), self._own, ("at", "guess", "commit"), "picture", "verdict", "sentence", "problem"
+        super().__init__(controls, [*rows, ("node", "action", "add", "clear"), self._chips, "numbers", "table"])
 
     @property
     def _hooks(self) -> list[tuple[str, str]]:
@@ -421,7 +451,7 @@ class GradientFlow(Explorer):
         self._own.layout.display = None if own else "none"  # also when the lines cannot be read
         self._graph = graphs.parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
         self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
-        self.put("step", make_slider("Step", 0, Backward(self._graph).last_step, 0, width=380))
+        self.put_steps(0, Backward(self._graph).last_step, 0)
         self._list_tensors()
         self._forget()
 
@@ -434,10 +464,9 @@ class GradientFlow(Explorer):
         self.controls["node"].value = self.controls["at"].value = names[0]
 
     def _forget(self) -> None:
-        self._expected = None  # it was the answer to another question
-        self.controls["play"].playing = False
+        self._expected = {}  # it was the answer to another question
 
-    use_node = use_action = use_switch = _forget
+    use_switch = _forget
 
     def use_add(self) -> None:
         self._forget()
@@ -450,22 +479,16 @@ class GradientFlow(Explorer):
         self.controls["step"].value = 0
 
     def use_commit(self) -> None:
-        """Fix what is expected, and let backward run until it is there."""
-        self._forget()
-        node, guess, play = self.controls["at"].value, self.controls["guess"].value, self.controls["play"]
+        """Fix what is expected, and go back to where backward has not begun."""
+        guess = self.controls["guess"].value
         try:
-            self._expected = node, torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
+            expected = torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
         except (ValueError, SyntaxError, TypeError, RuntimeError):
             raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
-        steps = [*Backward(self._graph, self._hooks).steps]
-        play.value, play.max = 0, 1 + steps.index(node) if node in steps else len(steps)
-        play.playing = True
+        self._expected = {self.controls["at"].value: expected}
         self.controls["step"].value = 0
 
     use_guess = use_commit
-
-    def use_play(self) -> None:
-        self.controls["step"].value = self.controls["play"].value
 
     def fit(self, name: str) -> None:
         if not name:
@@ -480,19 +503,10 @@ class GradientFlow(Explorer):
         self._chips.children = [self.controls["hooks"], *self._switches]
         self.controls["clear"].disabled = not self._switches
 
-    def _compare(self, stopped: Backward) -> str:
-        if not self._expected:
-            return ""
-        node, expected = self._expected
-        words = f" You expect {format_tensor(expected)} at {node}"
-        if not (done := stopped.past.get(node)):
-            return f"{words}{'; none arrives' if stopped.step == stopped.last_step else ': go on step by step'}."
-        right = expected.shape == done.passed_on.shape and torch.allclose(expected, done.passed_on, rtol=1e-3)
-        return f"{words}, and so it is." if right else f"{words}; it is {format_tensor(done.passed_on)}."
-
     def look(self, step: int, numbers: bool, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""
-        stopped = Backward(self._graph, self._hooks, step)
+        stopped = Backward(self._graph, self._hooks, step, self._expected)
         caption = f"After step {step} of {stopped.last_step}"
         table = markup.make_table(TABLE_HEADER, tabulate(stopped).values(), caption) if numbers else ""
-        return View(draw(stopped), tell(stopped) + self._compare(stopped), more={"table": table})
+        more = {"table": table, "verdict": markup.make_verdict(judge(stopped))}
+        return View(draw(stopped), tell(stopped), more=more)

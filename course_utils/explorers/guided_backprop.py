@@ -109,11 +109,14 @@ def _draw(network: str, picture: Subject, kind: str, start: str, rule: str, norm
         label = f"the picture; outlined: the {kind}"
     else:
         label = f"the picture; there is no {kind} in it" if picture.masks else "the picture"
-    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (picture.image, NORMALISATIONS[normalisation](gradient)))
+    rough = network == real.REAL  # its first layer has stride 2, which leaves a pattern of single pixels
+    scaled = NORMALISATIONS[normalisation](F.avg_pool2d(gradient, 2) if rough else gradient)
+    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (picture.image, scaled))
     if framed is not None:
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
-    return View(sheet, f"{rule.capitalize()} {words}{_tell(picture, gradient)}", alt)
+    sentence = f"{rule.capitalize()} {words}{_tell(picture, gradient)}"
+    return View(sheet, f"{sentence} The drawing shows means of 2 x 2 pixels." if rough else sentence, alt)
 
 
 def _tell(picture: Subject, gradient: Tensor) -> str:
@@ -151,7 +154,7 @@ class GuidedBackprop(PhotoExplorer):
 
     draw, draw_photo = staticmethod(draw_guided), staticmethod(draw_guided_photo)
     count, place, layers = len(GUIDED_PICTURES), ("start", "Start at"), STARTS
-    rows = ("number", "own"), "start", ("kind", "other"), "rule", "normalisation"
+    rows = ("own", "number"), ("kind", "other"), "rule", "picture", "sentence", ["start", "normalisation"]
 
     def __init__(
         self, picture: Chosen = 1, kind: str = "cat", *, start: str = "", rule: str = "guided", normalisation: str = ""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from course_utils.explorers import markup
-from course_utils.explorers.panel import WRAPPED, Explorer, View, begin, make_choice, make_slider
+from course_utils.explorers.panel import STEPS, WRAPPED, Explorer, View, begin, make_choice, make_steps
 from course_utils.hooks.call import HOOK_KINDS, Hooks, Moment, life_of_a_call, read_parts
 from course_utils.root import CourseError
 from course_utils.vision.toys import RELUS, SmallNet
@@ -259,18 +259,16 @@ class LifeOfACall(Explorer):
             "place": make_choice(buttons, "Hooks of", places, "", width=0, indent=75),
             **{kind: widgets.Checkbox(indent=False, layout={"width": "266px", "margin": "0"}) for kind in HOOK_KINDS},
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"}),
-            "step": make_slider("Step", 1, len(self._stops), step, width=330),
-            "back": widgets.Button(description="Back", tooltip="One step back", layout={"width": "70px"}),
-            "next": widgets.Button(description="Next", tooltip="One step on", layout={"width": "70px"}),
+            **make_steps(1, len(self._stops), step),
             "skipped": widgets.Checkbox(description="Also stop at parts that are skipped", indent=False),
             "choices": widgets.HBox(),
             **{name: widgets.HTML() for name in ("registered", "parts", *BESIDE)},
         }
         wide, top = {"flex": "1 1 330px", "min_width": "0"}, {"flex_flow": "row wrap", "align_items": "flex-start"}
         beside = widgets.VBox([controls[name] for name in BESIDE], layout=wide)
-        rows = [("place",) if self._own else ("relu", "place"), HOOK_KINDS, ("registered", "clear"), "problem"]
-        rows += [("step", "back", "next", "skipped"), "choices", "picture"]
-        super().__init__(controls, [*rows, widgets.HBox([controls["parts"], beside], layout=top)], width=840)
+        told = widgets.HBox([controls["parts"], beside], layout=top)
+        hooks = [("place",) if self._own else ("relu", "place"), HOOK_KINDS, ("registered", "clear"), "skipped"]
+        super().__init__(controls, [STEPS, "choices", "picture", told, "problem", hooks])
 
     def _call(self, relu: str) -> None:
         self._model, inputs = self._own or (SmallNet(RELUS[relu]), torch.ones(1, 3, requires_grad=True))
@@ -305,19 +303,13 @@ class LifeOfACall(Explorer):
             raise CourseError(f"torch refuses this hook: {error}") from None
         self._guesses = []
 
-    def use_back(self) -> None:
-        self.controls["step"].value -= 1  # a slider keeps to its ends
-
-    def use_next(self) -> None:
-        self.controls["step"].value += 1
-
     def use_skipped(self) -> None:
         self._fit_steps(self._stops[self.controls["step"].value - 1])  # the moment stays
 
     def _fit_steps(self, moment: int) -> None:
         self._stops = choose_stops(self._moments, self.controls["skipped"].value)
         reached = sum(stop <= moment for stop in self._stops)
-        self.put("step", make_slider("Step", 1, len(self._stops), reached, width=330))
+        self.put_steps(1, len(self._stops), reached)
 
     def _list_choices(self) -> None:
         said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)

@@ -51,11 +51,19 @@ def make_problem(message: str) -> str:
     return fill("problem", message=escape(message)) if message else ""
 
 
-def make_picture(picture: Picture) -> str:
+def make_verdict(words: str) -> str:
+    """Return what came of a prediction as HTML that stands out and is announced; nothing for empty words."""
+    return fill("verdict", words=code_spans(words), blue=BLUE) if words else ""
+
+
+def grow_with_page(width: float) -> str:
+    """Return the width of a picture as CSS: as it is on a page of up to 1280 pixels, 1.4 times that from 1920 on."""
+    return f"clamp({px(width)}px, {px(width)}px + (100vw - 1280px) * {0.4 * width / 640:.2f}, {px(1.4 * width)}px)"
+
+
+def make_picture(picture: Picture, width: int) -> str:
     """Return a picture as HTML with its alt text. (An Image widget has none; with a tooltip it fails in JupyterLab.)"""
-    (kind, data), *_ = picture._repr_mimebundle_()[0].items()
-    # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
-    return fill("image", alt=escape(picture.alt), kind=kind, data=data.replace("/", "%2F").replace("+", "%2B"))
+    return picture.html(grow_with_page(width))
 
 
 def make_table(header: Iterable[str], rows: Iterable[Iterable[str]], caption: str) -> str:
@@ -73,7 +81,9 @@ def make_drawing(svg: str) -> str:
 
     Smaller, its words could not be read. It can be reached by Tab, so that arrow keys scroll it.
     """
-    return fill("drawing", least=round(0.72 * float(re.search(r' width="([\d.]+)"', svg).group(1))), svg=svg)
+    width = float(re.search(r' width="([\d.]+)"', svg).group(1))
+    svg = svg.replace(' style="', f' style="width:{grow_with_page(width)};', 1)
+    return fill("drawing", least=round(0.72 * width), svg=svg)
 
 
 def put_on_paper(svg: str) -> str:

@@ -1,32 +1,39 @@
-"""The explorer of a model's hooks: register them, and see what they see and change, forward and backward.
+"""The explorer of a model's hooks: follow a call through its modules and backward's way back, past the hooks.
 
 The hooks exist for one run only, on a model made for that run.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import ipywidgets as widgets
 import torch
 from torch import Tensor, nn
 
+from course_utils.explorers import markup
 from course_utils.explorers.graph import format_tensor
-from course_utils.explorers.markup import MONO, draw_fish_hook, draw_picture, draw_text, make_label
-from course_utils.explorers.panel import WRAPPED, Explorer, View, make_choice
+from course_utils.explorers.markup import BLUE, MONO, ORANGE, draw_box, draw_text, make_label, px
+from course_utils.explorers.panel import STEPS, WRAPPED, Explorer, View, make_choice, make_steps
 from course_utils.hooks.inventory import CALL_KINDS
-from course_utils.hooks.record import Call, map_tensors, record
+from course_utils.hooks.record import map_tensors, tensors_in, watch_gradient
 from course_utils.root import require
 from course_utils.vision.toys import MODELS
 
 LOOK, ZERO = "look", "replace by zero"
 EFFECTS = {LOOK: "looks", ZERO: "returns zeros"}
-COLUMNS = ("module, shape", "output", "gradient of it")
-WIDTH = 504  # at 0.72 of it, which can still be read, it fits a narrow page beside the list of files
-LINE, PAD, HEAD, TOP = 19, 8, 26, 40
+# What a hook of each kind is told, in the order in which it is known, and where in its arguments that is.
+TOLD = {
+    "forward pre-hook": {"input": 0},
+    "forward hook": {"output": 1},
+    "full backward pre-hook": {"grad_output": 0},
+    "full backward hook": {"grad_output": 1, "grad_input": 0},
+}
+WIDTH, TOP, LANE, INDENT, PAD = 720, 40, 60, 14, 8
+LINE, BOX, MIDDLE = 24, 34, 11  # heights of a line and of a module, and where the middle of a line is
+ROOM = 3  # so many hooks fit in before the picture grows
 
 
 class Placement(NamedTuple):
@@ -55,21 +62,73 @@ def read_placements(model: str, hooks: Iterable[Sequence[str]]) -> list[Placemen
     return placements
 
 
+Key = tuple[str, str, int, int]  # the first four fields of an `Event`
+
+
+class Event(NamedTuple):
+    """Something that happened: a module's call began ("call") or gave its "output", the "gradient" of that output was
+    computed, or a "hook" ran. Last comes the gradient of the input of the model, named "x".
+
+    call: which call of the module it was, from 0. value: the output or gradient; of a hook, what it was told, by name.
+    hook: its place in the order of registration.
+    """
+
+    what: str
+    module: str
+    call: int = 0
+    hook: int = -1
+    value: Tensor | Mapping[str, Tensor] | None = None
+
+    @property
+    def key(self) -> Key:
+        """Which event it is, whatever its value."""
+        return self[:4]
+
+
 @dataclass(eq=False)
 class HookedRun:
-    """What happened: for each module its type, and its calls with their outputs and gradients.
+    """What happened, in its order: `types` has the type of each module, `gradient` is that of the input `x`.
 
-    `fired` has the numbers of the hooks in the order of firing; `gradient` is that of the input `x`. Where the call
-    raised, `error` has the first sentence, and `output` and `gradient` are None.
+    Where the call raised, `error` has the first sentence, and `output` and `gradient` are None.
     """
 
     x: Tensor
     types: dict[str, str] = field(default_factory=dict)
-    calls: dict[str, list[Call]] = field(default_factory=dict)
-    fired: list[int] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     output: Tensor | None = None
     gradient: Tensor | None = None
     error: str = ""
+
+    @property
+    def fired(self) -> list[int]:
+        """The numbers of the hooks in the order of firing."""
+        return [event.hook for event in self.events if event.what == "hook"]
+
+    def count(self, what: str, module: str, hook: int = -1) -> int:
+        return sum((event.what, event.module, event.hook) == (what, module, hook) for event in self.events)
+
+    def see_call(self, name: str, *_: Any) -> None:
+        self.events.append(Event("call", name, self.count("call", name)))
+
+    def see_output(self, stack: ExitStack, name: str, module: nn.Module, args: tuple, output: Tensor) -> None:
+        call = self.count("output", name)
+        self.events.append(Event("output", name, call, value=output.detach().clone()))
+        watch_gradient(stack, output, lambda grad: self.see_gradient(name, call, grad))
+
+    def see_gradient(self, name: str, call: int, gradient: Tensor) -> None:
+        self.events.append(Event("gradient", name, call, value=gradient.clone()))
+
+    def run_hook(self, number: int, placement: "Placement", module: nn.Module, *seen: Any) -> Any:
+        """Do what a hook does, and note it. Backward comes to the last call of a module first."""
+        name, kind, effect = placement
+        told = {words: tensors_in(seen[place])[0].detach().clone() for words, place in TOLD[kind].items()}
+        call, ran = self.count("call", name) - 1, self.count("hook", name, number)
+        self.events.append(Event("hook", name, call - ran if "backward" in kind else call, number, told))
+        if effect == ZERO:
+            # what it may replace is the first thing it sees, or the output in a forward hook
+            replaceable = seen[-1] if kind == "forward hook" else seen[0]
+            return map_tensors(lambda tensor: tensor * 0, replaceable)  # times 0, so that it stays in the graph
+        return None
 
 
 @torch.inference_mode(False)
@@ -85,97 +144,76 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
         run = HookedRun(x.detach())
         for name, module in network.named_modules():
             run.types[name] = type(module).__name__ + (", in place" if getattr(module, "inplace", False) else "")
+            stack.enter_context(module.register_forward_pre_hook(partial(run.see_call, name)))
         for number, placement in enumerate(placements):
             method = f"register_{placement.kind.replace(' ', '_').replace('-', '_')}"
             register = getattr(network.get_submodule(placement.module), method)
-            stack.enter_context(register(partial(_fire, number, placement, run.fired)))
-        seen = stack.enter_context(record(network, nn.Module, gradients=True))
+            stack.enter_context(register(partial(run.run_hook, number, placement)))
+        for name, module in network.named_modules():
+            stack.enter_context(module.register_forward_hook(partial(run.see_output, stack, name)))
         try:
             output = network(x)
             (run.gradient,) = torch.autograd.grad(output.sum(), x)
             run.output = output.detach()
+            run.see_gradient("x", 0, run.gradient)
         except RuntimeError as raised:
             run.error = str(raised).split(". ")[0]
-        run.calls = {name: layer.calls for name, layer in seen.items()}
     return run
 
 
-def _fire(number: int, placement: Placement, fired: list[int], module: nn.Module, *seen: Any) -> Any:
-    fired.append(number)
-    if placement.effect == ZERO:
-        # what it may replace is the first thing it sees, or the output in a forward hook
-        replaceable = seen[-1] if placement.kind == "forward hook" else seen[0]
-        return map_tensors(lambda tensor: tensor * 0, replaceable)  # times 0, so that it stays in the graph
-    return None
+def find_outer(run: HookedRun) -> set[str]:
+    """Return the names of the modules that have others inside."""
+    return {name.rpartition(".")[0] for name in run.types if name}
 
 
-class ModuleRow(NamedTuple):
-    """A row of the picture: the input or a module, with the shape of its output; a list has a text for each line."""
-
-    name: str
-    type: str
-    shape: str
-    depth: int
-    hooks: list[str]
-    output: list[str]
-    gradient: list[str]
-
-    def __str__(self) -> str:
-        parts = (("output", self.output), ("gradient of it", self.gradient), ("hooks", self.hooks))
-        told = (f"{name} {', '.join(filter(None, lines))}" for name, lines in parts if lines)
-        return f"{self.name}, {self.type} {self.shape}: {'; '.join(told)}"
+def choose_stops(run: HookedRun) -> list[Event]:
+    """Return the events to stop at: hooks, and what the modules give and get that have no others inside."""
+    outer = find_outer(run)
+    told = [each for each in run.events if each.what != "call"]
+    return [each for each in told if each.what == "hook" or each.module not in outer]
 
 
-def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> View:
-    """Run a model with hooks and without, and tell and draw what they see and change."""
+def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = (), step: int = -1) -> View:
+    """Run a model with hooks and without, and tell and draw what has happened after some steps.
+
+    step: 0 (nothing has) to the number of `choose_stops`; negative numbers count from the end, -1 is the last.
+    """
     placements = read_placements(model, hooks)
     run, plain = run_with_hooks(model, placements), run_with_hooks(model)
-    rows, sentence = _tabulate(placements, run, plain), _tell(placements, run, plain)
-    title = "The call raises an error"
-    if not run.error:
-        registered = f"{_count(placements)} registered" if placements else _count(placements)
-        title = f"{registered}: output {_beside(run.output, plain.output)}"
-    return View(_draw(title, sentence, rows), sentence, facts=rows)
+    stops = choose_stops(run)
+    step = range(len(stops) + 1)[step]
+    now = stops[step - 1] if step else None
+    past = run.events[: run.events.index(now) + 1] if step else []
+    title = f"Step {step} of {len(stops)}: {_tell_event(placements, now)}" if step else "The call has not begun"
+    sentence = f"{title}."
+    if step == len(stops):
+        sentence = f"{sentence} {_summarise(placements, run, plain)}"
+    elif not step:
+        sentence = f"{title}. {_count(placements)} {'are' if len(placements) > 1 else 'is'} registered."
+    picture = Ladder(placements, run, plain, past)
+    return View(picture.draw(title, sentence), sentence, facts=picture.lines)
 
 
-def _tabulate(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> list[ModuleRow]:
-    gradient = _compare(run.gradient, plain.gradient, "none: it raised")
-    rows = [ModuleRow("x", "input", str(tuple(run.x.shape)), 0, [], [format_tensor(run.x[0])], gradient)]
-    for name, kind in run.types.items():
-        lines = []
-        for call, before in zip_longest(run.calls[name], plain.calls[name]):  # what raised has fewer calls
-            output = _compare(call and call.output, before.output, "did not finish")
-            gradient = _compare(call.gradient if call and call.has_gradient else None, before.gradient, "none")
-            lines += zip_longest(output, gradient, fillvalue="")  # the next call begins below both
-        columns = map(list, zip(*lines, strict=True))
-        hooks = []
-        for number, placement in enumerate(placements):
-            if placement.module == name:
-                turns = [str(turn) for turn, which in enumerate(run.fired, 1) if which == number]
-                does = "zero" if placement.effect == ZERO else "look"
-                hooks.append(f"{', '.join(turns) or 'never'}: {placement.kind}, {does}")
-        shape = str(tuple(plain.calls[name][0].output.shape))
-        depth = name.count(".") + 1 if name else 0
-        rows.append(ModuleRow(name.rpartition(".")[2] or "model", kind, shape, depth, hooks, *columns))
-    return rows
+def _tell_event(placements: Sequence[Placement], event: Event) -> str:
+    if event.what == "output":
+        return f"{event.module} returns {format_tensor(event.value[0])}"
+    if event.what == "gradient":
+        where = "the input" if event.module == "x" else f"the output of {event.module}"
+        return f"the gradient {format_tensor(event.value[0])} reaches {where}"
+    module, kind, _ = placements[event.hook]
+    return f"the {kind} on {module or 'the model'} {tell_hook(placements[event.hook], event)}"
 
 
-def _compare(after: Tensor | None, before: Tensor, otherwise: str) -> list[str]:
-    if after is None:
-        return [otherwise]
-    now, was = format_tensor(after[0]), f"was {format_tensor(before[0])}"
-    return [now] if after.equal(before) else [now, was]
-
-
-def _beside(after: Tensor, before: Tensor, same: str = "") -> str:
-    return format_tensor(after[0]) + (same if after.equal(before) else f" ({format_tensor(before[0])} without hooks)")
+def tell_hook(placement: Placement, event: Event) -> str:
+    told = " and ".join(f"{name} {format_tensor(value[0])}" for name, value in event.value.items())
+    return f"sees {told}" + (" and returns zeros" if placement.effect == ZERO else "")
 
 
 def _count(placements: Sequence[Placement]) -> str:
     return {0: "No hook", 1: "1 hook"}.get(len(placements), f"{len(placements)} hooks")
 
 
-def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
+def _summarise(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
     told = f"{_count(placements)} {'are' if len(placements) > 1 else 'is'} registered. "
     if run.fired:
         turns = []
@@ -193,36 +231,154 @@ def _tell(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> 
     return f"{told}{begin} is {output}, and the gradient of the input is {gradient}."
 
 
-def _draw(title: str, sentence: str, rows: Sequence[ModuleRow]) -> str:
-    output = max(20 * row.depth + 8 * len(row.name) + 6.7 * len(f"{row.type} {row.shape}") for row in rows) + 34
-    gradient = output + 7.83 * max(4 + len(line.removeprefix("was ")) for row in rows for line in row.output) + 8
-    places, y = (14, output, gradient), TOP + HEAD  # with room for "was " from the start, so that nothing moves
-    body = [draw_text(x, TOP + 17, words, opacity=0.8) for words, x in zip(COLUMNS, places, strict=True)]
-    rule = f'<path d="M8 {{}} H{WIDTH - 8}" stroke="currentColor" opacity="0.25"/>'
-    for row in rows:
-        body += [rule.format(y), _draw_row(row, y, *places)]
-        y += 2 * PAD + LINE * (len(row.hooks) + max(len(row.output), len(row.gradient)))
-    body += [rule.format(y), draw_fish_hook(20, y + 8), draw_text(29, y + 19, "hooks: 1 fires first", opacity=0.8)]
-    return draw_picture(WIDTH, y + 28, title, sentence, "".join(body), map(str, rows))
+def _beside(after: Tensor, before: Tensor, same: str) -> str:
+    return format_tensor(after[0]) + (same if after.equal(before) else f" ({format_tensor(before[0])} without hooks)")
 
 
-def _draw_row(row: ModuleRow, y: int, names: float, output: float, gradient: float) -> str:
-    base, left = y + PAD + 14, names + 20 * row.depth
-    branch = f'<path d="M{left - 12} {y} V{base - 5} H{left - 3}" fill="none" stroke="currentColor" opacity="0.5"/>'
-    parts = [
-        branch if row.depth else "",
-        draw_text(left, base, row.name, family=MONO, weight=700),
-        draw_text(left + 8 * len(row.name) + 10, base, f"{row.type} {row.shape}", style="italic"),
-    ]
-    for x, lines in ((output, row.output), (gradient, row.gradient)):
-        for number, (line, following) in enumerate(zip(lines, [*lines[1:], ""], strict=True)):
-            weight = 700 if following.startswith("was ") else 400
-            opacity = 0.75 if line.startswith("was ") else 1
-            parts.append(draw_text(x, base + LINE * number, line, family=MONO, weight=weight, opacity=opacity))
-    for number, words in enumerate(row.hooks, max(len(row.output), len(row.gradient))):
-        sign = draw_fish_hook(left + 9, base + LINE * number - 11)
-        parts.append(sign + draw_text(left + 18, base + LINE * number, words, weight=600))
-    return "".join(parts)
+class Line(NamedTuple):
+    """A line of the picture at the height `y`: a value with its gradient, a module's call, or a hook.
+
+    what: "value", "box" (a module without others inside), "open" and "close" (one with others), or "hook".
+    down, up: what stands on the way of the call and on that of backward, as far as it has happened.
+    """
+
+    what: str
+    module: str
+    call: int
+    hook: int
+    y: float
+    down: str = ""
+    up: str = ""
+
+    def tells(self) -> bool:
+        return bool(self.down or self.up)
+
+    def __str__(self) -> str:
+        said = (f"{way} {words}" for way, words in (("forward", self.down), ("backward", self.up)) if words)
+        return f"{self.module or 'the model'}: {', '.join(said)}"
+
+
+class Ladder:
+    """The picture of a run: the call goes down on the left through the modules, backward comes up on the right.
+
+    past: the events so far, the last of which is happening now.
+    """
+
+    def __init__(
+        self, placements: Sequence[Placement], run: HookedRun, plain: HookedRun, past: Sequence[Event]
+    ) -> None:
+        self.placements, self.run = placements, run
+        self.past = {event.key: event for event in past}
+        self.now = past[-1] if past else None
+        self.plain = {event.key: event for event in plain.events}
+        self.lines, self.end = [], TOP
+        for line in self._list_lines(plain):
+            self.lines.append(line._replace(y=self.end))
+            self.end += {"box": BOX, "close": PAD}.get(line.what, LINE)
+
+    def _list_lines(self, plain: HookedRun) -> Iterator[Line]:
+        """What stands below each other, after the calls without hooks: with them, a call may have raised."""
+        outer = find_outer(plain)
+        x = f"x = {format_tensor(self.run.x[0])}"
+        yield Line("value", "x", 0, -1, 0, x, self._compare("gradient", "x", 0))
+        for event in plain.events:
+            name, call, is_outer = event.module, event.call, event.module in outer
+            if event.what == "call":
+                yield from self._list_stations(name, call, "forward pre-hook", "full backward hook")
+                yield Line("open" if is_outer else "box", name, call, -1, 0)
+            elif event.what == "output":
+                if is_outer:
+                    yield Line("close", name, call, -1, 0)
+                yield from self._list_stations(name, call, "forward hook")
+                if not name or not is_outer or any(each.module == name for each in self.placements):
+                    down, up = (self._compare(what, name, call) for what in ("output", "gradient"))
+                    yield Line("value", name, call, -1, 0, down, up)
+                yield from self._list_stations(name, call, "full backward pre-hook")
+
+    def _list_stations(self, module: str, call: int, *kinds: str) -> Iterator[Line]:
+        """The hooks of these kinds on a module, from the top: backward comes up, and meets the lowest one first."""
+        for kind in kinds:
+            here = [number for number, each in enumerate(self.placements) if each[:2] == (module, kind)]
+            for number in reversed(here) if "backward" in kind else here:
+                placement, key = self.placements[number], ("hook", module, call, number)
+                does = f"{kind}: {placement.effect}"
+                if key in self.past:
+                    turn = 1 + [past for past in self.past if past[0] == "hook"].index(key)
+                    does = f"{turn}: {kind} {tell_hook(placement, self.past[key])}"
+                yield Line("hook", module, call, number, 0, **{"up" if "backward" in kind else "down": does})
+
+    def _compare(self, what: str, module: str, call: int) -> str:
+        key = (what, module, call, -1)
+        if key not in self.past:
+            return ""
+        now, was = (format_tensor(events[key].value[0]) for events in (self.past, self.plain))
+        return now if now == was else f"{now} (was {was})"
+
+    def draw(self, title: str, sentence: str) -> str:
+        """Return the picture as SVG."""
+        end, opacity = self.end + LINE * max(0, ROOM - len(self.placements)) + 6, 0.8
+        body = [self._draw_way(down=True), self._draw_way(down=False), *map(self._draw_line, self.lines)]
+        body.append(draw_text(LANE - 6, self.end + 18, "\N{DOWNWARDS ARROW} the call", opacity=opacity))
+        body.append(draw_text(WIDTH - LANE + 6, self.end + 18, "backward \N{UPWARDS ARROW}", "end", opacity))
+        return markup.draw_picture(
+            WIDTH, end + 20, title, sentence, "".join(body), map(str, filter(Line.tells, self.lines))
+        )
+
+    def _draw_way(self, down: bool) -> str:
+        """One of the two ways, in colour as far as it was gone, with what moves on its last piece now."""
+        x, colour = (LANE, BLUE) if down else (WIDTH - LANE, ORANGE)
+        first, last = (TOP + 4, self.end) if down else (self.end, TOP + 4)
+        gone = [first, *(self._find(event).y + MIDDLE for event in self.past.values() if self._is_on(event, down))]
+        drawn = f'<path d="M{x} {first} V{last}" stroke="currentColor" stroke-width="1.4" opacity="0.55"/>'
+        drawn += f'<path d="M{x} {first} V{px(gone[-1])}" stroke="{colour}" stroke-width="3"/>'
+        if len(gone) > 1 or down:
+            tip = "l6 9 l6 -9z" if down else "l6 -9 l6 9z"
+            drawn += f'<path d="M{x - 6} {px(gone[-1])} {tip}" fill="{colour}"/>'
+        if self.now and self._is_on(self.now, down):
+            drawn += markup.fill("moving", orange=colour, path=f"M{x} {px(gone[-1])} V{px(gone[-2])}")
+        return drawn
+
+    def _is_on(self, event: Event, down: bool) -> bool:
+        line = self._find(event)
+        if line is None or event.what == "call":
+            return False
+        return bool(line.down) == down if event.what == "hook" else (event.what == "output") == down
+
+    def _find(self, event: Event) -> Line | None:
+        what = "hook" if event.what == "hook" else "value"
+        return next((line for line in self.lines if line[:4] == (what, *event.key[1:])), None)
+
+    def _draw_line(self, line: Line) -> str:
+        if line.what == "hook":
+            return self._draw_station(line)
+        if line.what in ("box", "open"):
+            return self._draw_module(line)
+        y, here = line.y + 16, self.now and self._find(self.now) is line
+        look = {"family": MONO, "weight": 700 if here else 400}
+        return draw_text(LANE + 14, y, line.down, **look) + draw_text(WIDTH - LANE - 14, y, line.up, "end", **look)
+
+    def _draw_station(self, line: Line) -> str:
+        """A dot on the way, larger when its hook fires now, and the words of the hook beside it."""
+        x, beside, anchor = (LANE, 14, "start") if line.down else (WIDTH - LANE, -14, "end")
+        is_now = self.now is not None and self.now.key == line[:4]
+        dot = f'<circle cx="{x}" cy="{line.y + MIDDLE}" r="{10 if is_now else 6}" fill="{BLUE}"/>'
+        weight = 600 if is_now else 400
+        return dot + draw_text(x + beside, line.y + 16, line.down or line.up, anchor, weight=weight)
+
+    def _draw_module(self, line: Line) -> str:
+        depth = line.module.count(".") + 1 if line.module else 0
+        edge, height = 8 + INDENT * depth, BOX - 8
+        if line.what == "open":
+            (closed,) = [each.y for each in self.lines if each[:3] == ("close", line.module, line.call)]
+            height = closed - line.y
+        here = self.now is not None and self.now.what != "hook" and self.now.key[1:3] == line[1:3]
+        colour = BLUE if here and self.now.what == "output" else ORANGE
+        look = f'stroke="{colour}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity="0.6"'
+        box = draw_box(edge, line.y + 1, WIDTH - 2 * edge, height, 6, f'fill="currentColor" fill-opacity="0.05" {look}')
+        name = line.module.rpartition(".")[2] or "model"
+        y, middle = line.y + 18, WIDTH / 2
+        words = draw_text(middle - 6, y, name, "end", family=MONO, weight=700)
+        return box + words + draw_text(middle + 6, y, self.run.types[line.module], style="italic")
 
 
 class ModelHooks(Explorer):
@@ -231,12 +387,16 @@ class ModelHooks(Explorer):
     model: one of `toys.MODELS`.
     hooks: the hooks to begin with, in the order of registration: `(module, kind)` or `(module, kind, effect)`, of
         `CALL_KINDS` and `EFFECTS`; the module is a dotted name, "" is the model itself.
+    step: the step to open at: 0 before the call, -1 after the last.
     """
 
-    def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = ()) -> None:
+    lines = 5
+
+    def __init__(self, model: str = "small net", hooks: Iterable[Sequence[str]] = (), *, step: int = 0) -> None:
         drop, button = widgets.Dropdown, {"layout": {"width": "96px"}}
         controls = {
-            "model": make_choice(drop, "Model", [*MODELS], model, width=300),
+            "model": make_choice(drop, "Model", [*MODELS], model, width=260),
+            **make_steps(0, len(choose_stops(run_with_hooks(model, hooks))), step),
             "module": drop(description="Hook on", style={"description_width": "60px"}, layout={"width": "170px"}),
             "kind": make_choice(drop, "Kind", CALL_KINDS, "forward hook", width=235, indent=40),
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
@@ -245,7 +405,8 @@ class ModelHooks(Explorer):
             "hooks": widgets.HBox(),
         }
         self._hooks = read_placements(model, hooks)
-        super().__init__(controls, ["model", ("module", "kind", "effect", "register", "clear"), "hooks"])
+        rows = ("model", *STEPS), ("module", "kind", "effect", "register", "clear"), "picture", "sentence", "hooks"
+        super().__init__(controls, rows)
 
     def use_model(self) -> None:
         self._hooks = []
@@ -274,9 +435,12 @@ class ModelHooks(Explorer):
             for number, hook in enumerate(self._hooks):
                 row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
                 self.watch(f"remove {number}", row[-1])
-            self.put("hooks", widgets.HBox(row, layout=WRAPPED))
+            self.put("hooks", widgets.HBox(row, layout={**WRAPPED, "min_height": "68px"}))
             self.controls["clear"].disabled = not self._hooks
+        if name not in ("", "module", "kind", "effect", *STEPS):
+            run = run_with_hooks(self.controls["model"].value, self._hooks)
+            self.put_steps(0, len(choose_stops(run)), 0)  # nothing is told before it is asked for
 
-    def look(self, model: str, **_: object) -> View:
-        """Tell the run of this model with the hooks that are registered."""
-        return tell_hooks(model, self._hooks)
+    def look(self, model: str, step: int, **_: object) -> View:
+        """Tell the run of this model with the hooks that are registered, as far as it has come."""
+        return tell_hooks(model, self._hooks, step)

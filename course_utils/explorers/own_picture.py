@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from course_utils.explorers.markup import make_label
 from course_utils.explorers.panel import WRAPPED, Explorer, View, begin, make_choice, make_slider
+from course_utils.explorers.pointing import follow_pointer
 from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, Scene
@@ -107,11 +108,12 @@ class OwnPicture(widgets.HBox):
     problem = traitlets.Unicode()
 
     def __init__(self, picture: object = None, *, drawing: bool = False) -> None:
-        layout, tooltip = {"width": "180px"}, "Draw with the mouse or a finger"
+        tooltip = "Draw with the mouse or a finger"
         names = {COURSE: "", **{title: name for name, (title, *_) in real.PHOTOGRAPHS.items()}, OWN: OWN}
-        self.choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=330, indent=80)
-        upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False, layout=layout)
-        draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "110px"})
+        self.choice = make_choice(widgets.Dropdown, "Photograph", names, "", width=270, indent=80)
+        upload = widgets.FileUpload(description="Your own picture", accept="image/*", multiple=False)
+        upload.layout.width = "170px"
+        draw = widgets.Button(description="Draw one", tooltip=tooltip, layout={"width": "90px"})
         super().__init__([self.choice, upload, draw] if drawing else [self.choice, upload], layout=WRAPPED)
         self.pad, self._own = widgets.HBox(), None
         self.choice.observe(lambda change: self._try(self._choose, change["new"]), "value")
@@ -170,10 +172,11 @@ class PhotoExplorer(Explorer):
     """
 
     only_course: Sequence[str] = ("number",)
+    lines = 5
 
     def __init__(self, picture: Chosen, kind: str, layer: str, **controls: widgets.Widget) -> None:
-        own = OwnPicture(picture)
-        number = make_slider("Picture", 1, self.count, 1 if own.value else picture)
+        own, self._kind = OwnPicture(picture), kind
+        number = make_slider("Picture", 1, self.count, 1 if own.value else picture, width=250)
         controls |= {"number": number, "own": own, self.place[0]: self._choose_layer(own.value, layer)}
         super().__init__(controls | make_class_controls(own.value, kind), self.rows)
 
@@ -184,14 +187,16 @@ class PhotoExplorer(Explorer):
     def fit(self, name: str) -> None:
         photo, place = self.controls["own"].value, self.place[0]
         if name == "own":
-            for each, control in make_class_controls(photo).items():
+            for each, control in make_class_controls(photo, self._kind).items():
                 self.put(each, control)
             layer = self.controls[place].value
             self.put(place, self._choose_layer(photo, layer if layer in self.layers[photo is not None] else ""))
         elif name == "kind":
             self.controls["other"].value = ""
+        if photo is None:
+            self._kind = self.controls["kind"].value  # to find it again after a photograph
         for each in self.only_course:
-            self.controls[each].layout.display = None if photo is None else "none"
+            self.controls[each].layout.visibility = "visible" if photo is None else "hidden"  # and keeps its room
 
     def look(self, number: int, own: Subject | None, kind: str, other: str, **values: object) -> View:
         """Draw what is chosen: a photograph comes before the number, and a class of one's own before the listed one."""
@@ -220,7 +225,7 @@ class DrawingPad(widgets.HBox):
     points as `pictures.draw_strokes` takes them.
     """
 
-    def __init__(self, on_change: Callable[[list], None], size: int = 224) -> None:
+    def __init__(self, on_change: Callable[[list], None], size: int = 180) -> None:
         from ipycanvas import Canvas  # a notebook that only uploads need not wait for it
 
         self._on_change, self._size = on_change, size
@@ -230,12 +235,7 @@ class DrawingPad(widgets.HBox):
         canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
-        canvas.on_mouse_down(lambda *point: self._stroke.append(point))
-        canvas.on_mouse_move(self._go_on)
-        canvas.on_touch_start(lambda points: self._stroke.append(points[0]))
-        canvas.on_touch_move(lambda points: self._go_on(*points[0]))
-        for ended in (canvas.on_mouse_up, canvas.on_mouse_out, canvas.on_touch_end):
-            ended(self._end)
+        follow_pointer(canvas, lambda *point: self._stroke.append(point), self._go_on, self._end)
         wipe.on_click(lambda _: self._empty())
         self._empty()
 
@@ -244,7 +244,7 @@ class DrawingPad(widgets.HBox):
             self._canvas.stroke_line(*self._stroke[-1], x, y)
             self._stroke.append((x, y))
 
-    def _end(self, *_: float) -> None:
+    def _end(self) -> None:
         if self._stroke:
             self._strokes.append([(100 * x / self._size, 100 * y / self._size) for x, y in self._stroke])
             self._stroke.clear()

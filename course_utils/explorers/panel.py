@@ -19,6 +19,8 @@ from course_utils.show import make_panel, say_how_to_wake
 from course_utils.vision.pictures import Picture, png
 
 SHOWN = ("picture", "sentence", "problem")
+WIDEST = "1300px"
+STEPS = ("step", "back", "next")  # the controls of `make_steps`
 WRAPPED = {"flex_flow": "row wrap", "align_items": "center"}
 
 
@@ -42,8 +44,9 @@ class Explorer:
     """A panel of controls, the picture of their values with a sentence, and both for pages without a running kernel.
 
     controls: by name, with the boxes and HTML that a subclass fills itself, or places itself.
-    rows: what stands below each other: a name, several names side by side, or a widget. The "picture", the "sentence"
-        and the "problem" are made here, and come last where no row names them.
+    rows: what stands below each other: a name, several names side by side (a tuple), rows behind the button "More" (a
+        list), or a widget. The "picture", the "sentence" and the "problem" are made here, and come last where no row
+        names them.
     sentence: the words under the picture, with its key numbers: also the plain-text form of the explorer.
     look: a pure function of the controls' values, by name; it returns what to show.
 
@@ -53,16 +56,20 @@ class Explorer:
     """
 
     look: Callable[..., View]
+    lines = 2  # of the sentence, for which there always is room, so that what stands below it keeps its place
 
-    def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence, width: int = 900) -> None:
+    def __init__(self, controls: Mapping[str, widgets.Widget], rows: Sequence) -> None:
         self.controls = {**{name: widgets.HTML() for name in SHOWN}, **controls}
         rows = [*rows, *(name for name in SHOWN if name not in rows and name not in controls)]
-        self.widget = make_panel([self._lay_out(row) for row in rows], f"{width}px")
+        self.controls["sentence"].layout.min_height = f"calc({1.5 * self.lines} * var(--jp-content-font-size1, 14px))"
+        self.widget = make_panel([self._lay_out(row) for row in rows], WIDEST)
         for name, control in controls.items():
             self.watch(name, control)
         self._refresh("")
 
     def _lay_out(self, row: str | tuple | widgets.Widget) -> widgets.Widget:
+        if isinstance(row, list):
+            return make_fold([self._lay_out(part) for part in row])
         if isinstance(row, tuple):
             return widgets.HBox([self._lay_out(part) for part in row], layout=WRAPPED)
         return self.controls.get(row, row)
@@ -93,11 +100,19 @@ class Explorer:
         """
         outdated, self.controls[name] = self.controls[name], control
         self.watch(name, control)
-        for box in (self.widget, *self.widget.children):
-            if outdated in getattr(box, "children", ()):
-                box.children = [control if child is outdated else child for child in box.children]
+        _replace(self.widget, outdated, control)
         for each in (outdated, *getattr(outdated, "children", ())):
             each.close()
+
+    def put_steps(self, low: int, high: int, step: int) -> None:
+        """Put a slider for other steps in the place of that of `make_steps`."""
+        self.put("step", make_slider("Step", low, high, step))
+
+    def use_back(self) -> None:
+        self.controls["step"].value -= 1  # a slider keeps to its ends
+
+    def use_next(self) -> None:
+        self.controls["step"].value += 1
 
     def _refresh(self, name: str) -> None:
         self._fitting = True
@@ -121,8 +136,10 @@ class Explorer:
     def show(self, view: View) -> None:
         """Put a view on the panel: the only place where the picture changes."""
         self.view, self.sentence = view, view.sentence
-        drawn = isinstance(view.picture, str)
-        picture = make_drawing(view.picture) if drawn else make_picture(Picture(png(view.picture, jpeg=True), view.alt))
+        if isinstance(view.picture, str):
+            picture = make_drawing(view.picture)
+        else:
+            picture = make_picture(Picture(png(view.picture, jpeg=True), view.alt), view.picture.shape[2])
         words = {"picture": picture, "sentence": make_paragraph(view.sentence), "problem": "", **view.more}
         for name, html in words.items():
             self.controls[name].value = html
@@ -142,6 +159,13 @@ class Explorer:
         else:
             data, metadata = still._repr_mimebundle_()
         return {**data, **self.widget._repr_mimebundle_(), "text/plain": self.sentence}, metadata
+
+
+def _replace(box: widgets.Widget, outdated: widgets.Widget, control: widgets.Widget) -> None:
+    if outdated in (children := getattr(box, "children", ())):
+        box.children = [control if child is outdated else child for child in children]
+    for child in children:
+        _replace(child, outdated, control)
 
 
 def begin(words: str) -> str:
@@ -174,6 +198,23 @@ def make_slider(
     return widgets.IntSlider(description=label, min=low, max=high, value=value % (high + 1), **look)
 
 
+def make_fold(rows: Sequence[widgets.Widget]) -> widgets.VBox:
+    """Return a button "More" over widgets that it shows and hides. (Colab cannot show an Accordion.)"""
+    button = widgets.ToggleButton(description="More", tooltip="Show more controls", layout={"width": "90px"})
+    below = widgets.VBox(rows, layout={"display": "none"})
+    button.observe(lambda change: below.layout.set_trait("display", None if change["new"] else "none"), "value")
+    return widgets.VBox([button, below])
+
+
+def make_steps(low: int, high: int, step: int) -> dict[str, widgets.Widget]:
+    """Return a slider of steps with a button on each side of the present one; `STEPS` names them."""
+    ways = {"back": ("Back", "One step back", ""), "next": ("Next", "One step on", "primary")}
+    steps = {"step": make_slider("Step", low, high, step)}
+    for name, (words, tooltip, style) in ways.items():
+        steps[name] = widgets.Button(description=words, tooltip=tooltip, button_style=style, layout={"width": "90px"})
+    return steps
+
+
 def make_choice(
     kind: type, label: str, options: Iterable[str], value: str, *, width: int = 360, indent: int = 60
 ) -> widgets.Widget:
@@ -184,5 +225,6 @@ def make_choice(
     require(label, value, options.values() if isinstance(options, Mapping) else options)
     style, wide = {"description_width": f"{indent}px"}, {"width": f"{width}px" if width else "auto"}
     if kind is widgets.ToggleButtons:
-        style["button_width"], wide["width"] = wide["width"], "auto"
+        style["button_width"] = wide["width"]
+        wide = {"width": "auto", "display": "flex", "flex_flow": "row wrap"}  # on the line of its label
     return kind(description=label, options=options, value=value, style=style, layout=wide)

@@ -7,6 +7,7 @@ to `light_up` take any number of leading dimensions before these, and return flo
 from __future__ import annotations
 
 import base64
+import html
 import io
 import math
 import os
@@ -26,6 +27,7 @@ from torch import Tensor
 from course_utils.root import CourseError
 from course_utils.scenes.shapes import polygon
 from course_utils.scenes.things import read_artwork
+from course_utils.show import running_cell
 from course_utils.vision.saliency import scale_to_unit, upsample
 from course_utils.vision.scores import grow, point
 
@@ -114,13 +116,14 @@ def _as_floats(images: Tensor) -> Tensor:
     return _in_range(images, "scale_to_unit(image, dims=3) stretches a picture")
 
 
-def light_up(images: Tensor, maps: Tensor) -> Tensor:
+def light_up(images: Tensor, maps: Tensor, most: float = 0) -> Tensor:
     """Show pictures as lit by maps: (..., 3, H, W) and (..., h, w) to (..., 3, H, W), all float in [0, 1].
 
-    Where a map has its greatest number the picture keeps its light; where it is 0 or less, only 0.3 of it.
+    Where a map has its greatest number, or `most` where that is given, the picture keeps its light; where it is 0 or
+    less, only 0.3 of it.
     """
     positive = F.pad(maps.clamp(min=0), (1, 0))  # 0 stays 0, whatever the least is
-    positive = scale_to_unit(_finite(positive))[..., 1:]
+    positive = (positive / most if most else scale_to_unit(_finite(positive)))[..., 1:]
     return images * (0.3 + 0.7 * resize_maps(positive, images.shape[-2:]).unsqueeze(-3))
 
 
@@ -134,11 +137,13 @@ def find_strongest(maps: Tensor, count: int = STRONGEST) -> tuple[int, ...]:
     return tuple(maps.clamp(min=0).mean((1, 2)).argsort(descending=True, stable=True)[:count].tolist())
 
 
-def colour_channel(one: Tensor) -> Tensor:
-    """(h, w) to (3, h, w): zero is dark where nothing is negative, and white where something is."""
-    if one.min() < 0:
-        return colourise(centre(one), "RdBu_r")
-    return colourise(one / one.max().clamp(min=1e-12), "inferno")
+def colour_channel(one: Tensor, scale: Tensor) -> Tensor:
+    """(h, w) to (3, h, w): zero is dark where nothing is negative, and white where something is.
+
+    scale: numbers whose greatest, or farthest from zero, has the full colour: those of the map, or of all its layer's.
+    """
+    part = one / scale.abs().max().clamp(min=1e-12)
+    return colourise(0.5 + part / 2, "RdBu_r") if scale.min() < 0 else colourise(part, "inferno")
 
 
 def undo_colours(network: Any, x: Tensor) -> Tensor:
@@ -279,8 +284,23 @@ class Picture:
     def __repr__(self) -> str:
         return self.text or self.alt
 
+    @property
+    def kind(self) -> str:
+        """What the data are: "image/png" or "image/jpeg"."""
+        return "image/jpeg" if self.data.startswith(b"\xff\xd8") else "image/png"
+
+    def html(self, width: str = "auto") -> str:
+        """Return the picture as HTML with its alt text, at most as wide as the page; width: as CSS has it."""
+        # "/" and "+" in percent code, which browsers undo: no stretch of the picture can look like the path of a file.
+        data = base64.b64encode(self.data).decode("ascii").replace("/", "%2F").replace("+", "%2B")
+        look = "course-figure jp-needs-light-background" if self.light else "course-figure"
+        source = f'src="data:{self.kind};base64,{data}" class="{look}"'
+        return f'<img alt="{html.escape(self.alt)}" {source} style="width:{width};max-width:100%;height:auto">'
+
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        kind = "image/jpeg" if self.data.startswith(b"\xff\xd8") else "image/png"
+        if running_cell():  # JupyterLab reads no words beside an image, and takes HTML with them
+            return {"text/html": self.html(), "text/plain": repr(self)}, {}
+        kind = self.kind
         data = {kind: base64.b64encode(self.data).decode("ascii"), "text/plain": repr(self)}
         return data, {kind: {"alt": self.alt}} | ({"needs_background": "light"} if self.light else {})
 

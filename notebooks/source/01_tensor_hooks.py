@@ -143,7 +143,7 @@ draw_curves(
 # 1 and then follows the arrows from right to left.
 #
 # 1. Work out with a pencil which gradient arrives at `x`, and which at `w`. Choose the tensor under *I expect at*, type
-#    the number, press *Commit* or Enter, and watch the gradient arrive.
+#    the number, press *Commit* or Enter, and follow the gradient with *Next*.
 # 2. Go to the last step. Which cards show a number beside `.grad`?
 # 3. Can you make `w.grad` zero while `x.grad` stays 2? Put a hook on a tensor: choose the tensor under *Hook on*, choose
 #    what the hook does, and press *Add hook*.

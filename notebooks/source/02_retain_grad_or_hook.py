@@ -261,7 +261,7 @@ for what, tensor in cases.items():
 # gradient and, below that, its `.grad`.
 #
 # 1. [1, 2, 3, 4] arrives at `z`. What will its gradient be when all hooks have run? Choose `z` under *I expect at*,
-#    type the four numbers, press *Commit*, and watch.
+#    type the four numbers, press *Commit*, and go on with *Next*.
 # 2. Compare the gradient of `z` with its `.grad`. Then switch `retain_grad` off, and add it again as the last one of
 #    the three. Does `z.grad` change?
 

@@ -403,8 +403,9 @@ check(silence_channel)
 # pass: `grad_output` is the gradient of the layer's output, and `grad_input` is the gradient of its inputs. So
 # `grad_output` arrives first, and `grad_input` is what the layer passes on.
 #
-# Try it before you read on. The explorer has the network for a pencil, and its input requires a gradient. You choose where
-# a hook sits, which kind it is, and whether it only looks or replaces what it sees by zero.
+# Try it before you read on. The explorer has the network for a pencil, and its input requires a gradient. The call goes
+# down on the left, and backward comes up on the right: *Next* takes one step. You choose where a hook sits, which kind it
+# is, and whether it only looks or replaces what it sees by zero.
 #
 # 1. Register a full backward hook that looks on `fc1`, then one on `relu`, then one on `fc2`. In which order do they fire?
 # 2. Find a hook that makes the gradient of the input zero and leaves the output as it is.

@@ -161,7 +161,7 @@ with contextlib.ExitStack() as stack:
 #
 # 1. There is one forward hook, on `fc1`. Go on with **Next**. Which parts run in the call of `fc1`, and which in that of
 #    `relu`?
-# 2. Choose the hooks of `global` and tick "forward pre-hook". What has changed for `relu`?
+# 2. Under **More**, choose the hooks of `global` and tick "forward pre-hook". What has changed for `relu`?
 # 3. Add hooks of other kinds, and play the game: **predict which hook fires next**. The explorer goes there and compares.
 
 # %% [markdown] tags=["instructor"]

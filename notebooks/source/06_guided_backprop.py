@@ -544,7 +544,7 @@ check(to_picture)
 # %% tags=["explore"]
 from course_utils.explorers import GuidedBackprop
 
-GuidedBackprop(picture=1, kind="cat", rule="gradient", normalisation="strength")
+GuidedBackprop(picture=1, kind="cat")
 
 # %% [markdown] tags=["sealed"]
 # which rule puts the largest part of its map on the thing that was asked for, on this small network?

@@ -784,7 +784,7 @@ check(lost_answers)
 # %% tags=["explore"]
 from course_utils.explorers import GradCam
 
-GradCam(1, "cat")
+GradCam(9, "cat")
 
 # %% [markdown] tags=["sealed"]
 # the picture has no car, and the network says so. What does the finished heat map of 'car' look like?

@@ -717,8 +717,9 @@ net = load_picture_net()
 # source, this region of this layer carries it. This is activation patching, or causal tracing (Vig et al., 2020; Meng et
 # al., 2022).
 #
-# Try it: move the block over the picture. Where must it lie for the answer to turn? How small can it be? Must it grow in
-# later layers? (Pairs 1 and 2 differ by a buoy, the others by a thing.)
+# Try it: drag a block over a picture. The picture on the right shows what it carries into the target. Where must it lie
+# for the answer to turn? How small can it be? Must it grow in later layers? (Pairs 1 and 2 differ by a buoy, the others
+# by a thing.)
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Three minutes with the explorer come first. Ask for the smallest block that turns the answer, and
