@@ -1,0 +1,307 @@
+"""The first event in which an answer's run differs from a right one, and that event in a sentence.
+
+There are several right answers, so an event counts only where all right runs that went the same way until then agree.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from course_utils.exercises.comparing import alike
+from course_utils.exercises.events import ORDINALS, Event, Run, shorten
+from course_utils.exercises.plain import Evidence, Plain, show
+
+Key = tuple[str, str, str]  # what happened, of which kind, on what
+# What is compared of each event. The others may differ among right answers.
+COMPARED = {
+    "registers": (),
+    "runs": ("got", "gave", "changed"),
+    "calls": ("got",),
+    "backward": (),
+    "changes": ("gave",),
+    "sets": ("gave",),
+    "reads": ("gave",),
+    "left": ("gave",),
+    "released": (),
+    "holds": ("gave",),
+}
+TIMES = {1: "once", 2: "twice"}
+MOST_STEPS = 300
+
+
+class Divergence(NamedTuple):
+    """The first event that differs: a sentence, the right run, and the numbers of the event in both.
+
+    Where a run lacks the event, the number is that of the place where it would stand.
+    """
+
+    sentence: str
+    right: Run
+    at: int
+    at_right: int
+
+
+class Cell(NamedTuple):
+    """The events of one part with one key, in the answer's run and in a right one."""
+
+    key: Key
+    mine: Sequence[Event]
+    right: Sequence[Event]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the same happened in both."""
+        return len(self.mine) == len(self.right) and self.first_pair is None
+
+    @property
+    def first_pair(self) -> tuple[int, Event, Event] | None:
+        """The first two events that belong together and differ, after their number."""
+        for number, (one, other) in enumerate(zip(self.mine, self.right, strict=False)):
+            if not all(alike(one[name], other[name]) for name in COMPARED[one["what"]]):
+                return number, one, other
+        return None
+
+
+def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Divergence | None:
+    """The first event in which a run differs from the right runs that went the same way until then.
+
+    None where nothing is sure. `evidence` is that of the answer in the case.
+    """
+    ways = list(rights)
+    for part, words in enumerate(mine["parts"]):
+        ways = [run for run in ways if run["parts"][part : part + 1] == [words]]
+        if not ways:
+            return None
+        for key in dict.fromkeys(_key(event) for run in (mine, *ways) for event in _events(run, part)):
+            cells = [Cell(key, _events(mine, part, key), _events(run, part, key)) for run in ways]
+            if any(cell.agrees for cell in cells):
+                ways = [run for run, cell in zip(ways, cells, strict=True) if cell.agrees]
+            elif all(Cell(key, cells[0].right, cell.right).agrees for cell in cells):
+                return _tell(cells[0], mine, ways, part, evidence)
+    return find_wrong_step(mine, ways, evidence)
+
+
+def _key(event: Event) -> Key:
+    return event["what"], event["kind"], event["on"]
+
+
+def _events(run: Run, part: int, key: Key | None = None) -> list[Event]:
+    """The events of a part that are compared; with `key`, those of them that have it."""
+    found = [event for event in run["events"] if event["part"] == part and event["what"] in COMPARED]
+    return [event for event in found if key in (None, _key(event))]
+
+
+def _tell(cell: Cell, mine: Run, ways: Sequence[Run], part: int, evidence: Evidence) -> Divergence | None:
+    what, right = cell.key[0], ways[0]
+    if what == "released" or (evidence["raised"] and len(cell.mine) < len(cell.right)):
+        return None  # it follows from what was returned, or would have come after the error
+    if what == "holds" and (step := find_wrong_step(mine, ways, evidence)):
+        return step
+    words = mine["parts"][part]
+    said = TELL[what](cell, (mine, right), part)
+    if not said:
+        return None
+    sentence = f"{words[0].upper()}{words[1:]} {said}".rstrip(".") + "."
+    return Divergence(sentence, right, _place(mine, part, cell, cell.mine), _place(right, part, cell, cell.right))
+
+
+def _place(run: Run, part: int, cell: Cell, events: Sequence[Event]) -> int:
+    number = cell.first_pair[0] if cell.first_pair else min(len(cell.mine), len(cell.right))
+    if number < len(events):
+        return next(place for place, event in enumerate(run["events"]) if event is events[number])
+    return sum(event["part"] <= part for event in run["events"])
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _tell_registering(cell: Cell, runs: Sequence[Run], part: int) -> str:
+    _, kind, on = cell.key
+    if cell.mine and cell.right:
+        more = "s" if len(cell.mine) > 1 else ""
+        return f"your answer registers {len(cell.mine)} {kind}{more} on {on}; a right one registers {len(cell.right)}"
+    mine, right = ({_key(event) for event in _events(run, part) if event["what"] == "registers"} for run in runs)
+    more, missing = _list_hooks(mine - right), _list_hooks(right - mine)
+    if not more:
+        return f"a right answer registers {missing}; yours does not"
+    return f"your answer registers {more}; a right one " + (f"registers {missing}" if missing else "does not")
+
+
+def _list_hooks(keys: set[Key]) -> str:
+    words = [f"a {kind} on {on}" for _, kind, on in sorted(keys)]
+    return " and ".join(words if len(words) < 3 else [", ".join(words[:2]), f"{len(words) - 2} more"])
+
+
+def _tell_run(cell: Cell, *_: Any) -> str:
+    _, kind, on = cell.key
+    hook = f"your {kind} on {on}"
+    if len(cell.mine) != len(cell.right):
+        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
+        return f"{hook} {mine}; in a right run it {right}"
+    number, one, other = cell.first_pair
+    if 0 < number < len(ORDINALS):
+        hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
+    got, gave, right = show(one["got"]), show(one["gave"]), show(other["gave"])
+    if not alike(one["got"], other["got"]):
+        return f"{hook} receives {got}; in a right run it receives {show(other['got'])}"
+    if one["ended"] == "raised":
+        return ""  # the outcome says so
+    if kind == "post-accumulate-grad hook":
+        states = (" and the gradient ".join(map(show, event["gave"]["items"])) for event in (one, other))
+        return f"{hook} leaves the values {'; in a right run it leaves the values '.join(states)}"
+    changes = ", changes it in place and" if one["changed"]["value"] else " and"
+    returns = f"returns {gave}" if one["ended"] == "returned" else f"returns nothing, so {gave} goes on"
+    there = "what it received stays as it was" if alike(one["gave"], other["gave"]) else f"{right} goes on"
+    return f"{hook} receives {got}{changes} {returns}; in a right run {there}"
+
+
+def _tell_left(cell: Cell, runs: Sequence[Run], part: int) -> str:
+    _, kind, on = cell.key
+    mine, right = (_count_left(run, part, cell.key) for run in runs)
+    if mine and right:
+        return f"your answer leaves {mine} of the kind {kind} on {on}; a right one leaves {right}"
+    if mine:
+        return f"your {kind} on {on} is not removed; in a right run it is"
+    return f"your {kind} on {on} is removed; in a right run it stays"
+
+
+def _count_left(run: Run, part: int, key: Key) -> int:
+    counts = [event["gave"]["value"] for event in run["events"] if event["part"] <= part and _key(event) == key]
+    return counts[-1] if counts else 0
+
+
+def _tell_call(cell: Cell, *_: Any) -> str:
+    on = cell.key[2]
+    if len(cell.mine) != len(cell.right):
+        mine, right = (_count(f"calls {on}", len(events)) for events in (cell.mine, cell.right))
+        return f"your answer {mine}; a right one {right}"
+    _, one, other = cell.first_pair
+    return f"your answer calls {on} with {show(one['got'])}; a right one calls it with {show(other['got'])}"
+
+
+def _tell_backward(cell: Cell, *_: Any) -> str:
+    mine, right = (_count("runs a backward", len(events)) for events in (cell.mine, cell.right))
+    return f"your answer {mine}; a right one {right}"
+
+
+def _count(doing: str, number: int) -> str:
+    """What is done, and how often: "runs twice", "does not run"."""
+    if number:
+        return f"{doing} {TIMES.get(number, f'{number} times')}"
+    verb, _, rest = doing.partition(" ")
+    return f"does not {verb.removesuffix('s')} {rest}".rstrip()
+
+
+def _tell_attribute(cell: Cell, *_: Any) -> str:
+    what, attribute, on = cell.key
+    doing = f"changes {on} in place" if what == "changes" else f"{what} `{attribute}` of {on}"
+    if not cell.mine:
+        return "" if what == "reads" else f"a right answer {doing}; yours does not"
+    if not cell.right:
+        value = f", which is {show(cell.mine[0]['gave'])} then," if what == "reads" else ""
+        return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
+    if not cell.first_pair:
+        return ""
+    mine, right = (show(event["gave"]) for event in cell.first_pair[1:])
+    if what == "reads":
+        return f"`{attribute}` of {on} is {mine} when your answer reads it; in a right run it is {right}"
+    return f"your answer {doing}, to {mine}; a right one to {right}"
+
+
+def _tell_holding(cell: Cell, *_: Any) -> str:
+    if not cell.first_pair:
+        return ""
+    mine, right = (show(event["gave"]) for event in cell.first_pair[1:])
+    return "" if mine == right else f"what you returned comes to hold {mine}; in a right run it holds {right}"
+
+
+TELL: dict[str, Callable[..., str]] = {
+    "registers": _tell_registering,
+    "runs": _tell_run,
+    "calls": _tell_call,
+    "backward": _tell_backward,
+    "left": _tell_left,
+    "holds": _tell_holding,
+    **dict.fromkeys(("changes", "sets", "reads"), _tell_attribute),
+}
+
+
+def _line(event: Event) -> str:
+    return f"your line {event['line']}, `{event['text']}`" if event["text"] else f"your line {event['line']}"
+
+
+# --- what is computed -------------------------------------------------------------------------------------------------
+
+
+def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Divergence | None:
+    """The first step that makes, of values that right runs have too, one that none has, and that ends in the result.
+
+    Not where a value of a right run comes of it later: then the answer only takes another way.
+    """
+    known = [value for run in rights for event in run["events"] for value in _numbers(event)]
+    ends = [shorten(value) for value in _numbers([evidence["returned"], evidence["seen"]])]
+    ends += [value for event in mine["events"] if event["what"] != "computes" for value in _numbers(event)]
+    steps = [event for event in mine["events"] if event["what"] == "computes"][:MOST_STEPS]
+    for number, step in enumerate(steps):
+        new = [value for value in step["gave"] if not _among(value, known)]
+        strange = [value for value in step["got"] if not _among(value, known)]
+        can_tell = new and step["got"] and (step["on"] or not strange)
+        if can_tell and _reaches(new, steps[number + 1 :], known, ends):
+            return _tell_step(step, new[0], bool(strange), mine, rights)
+    return None
+
+
+def _reaches(new: Sequence[Plain], steps: Sequence[Event], known: Sequence[Plain], ends: Sequence[Plain]) -> bool:
+    """Whether what comes of new values in further steps ends in the result, and never is a value of a right run."""
+    came = list(new)
+    for step in steps:
+        if any(_among(value, came) for value in step["got"]):
+            if all(_among(value, known) for value in step["gave"]):
+                return False
+            came += step["gave"]
+    return any(_among(value, came) for value in ends)
+
+
+def _numbers(value: Any) -> Iterator[Plain]:
+    """The tensors and the numbers with a point in plain data."""
+    if isinstance(value, dict) and value.get("type") in ("tensor", "float"):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
+
+
+def _among(value: Plain, values: Sequence[Plain]) -> bool:
+    return any(alike(value, each) for each in values)
+
+
+def _tell_step(step: Event, new: Plain, strange: bool, mine: Run, rights: Sequence[Run]) -> Divergence:
+    at = next(number for number, event in enumerate(mine["events"]) if event is step)
+    if strange:
+        said = f"Your answer computes with the values of {step['on']} ({_line(step)}); no right run does."
+        return Divergence(said, rights[0], at, len(rights[0]["events"]))
+    places = [(run, place) for run in rights for place, event in enumerate(run["events"]) if _is_beside(event, step)]
+    made = [value for run, place in places for value in run["events"][place]["gave"]]
+    source = " and ".join(dict.fromkeys(map(show, step["got"][:2])))
+    if made and all(alike(made[0], value) for value in made):
+        (run, place), (words, there) = places[0], _show_apart(new, made[0])
+        said = f"From {source} your answer makes {words} ({_line(step)}); a right run makes {there} from it."
+        return Divergence(said, run, at, place)
+    said = f"From {source} your answer makes {show(new)} ({_line(step)}); no right run has that."
+    return Divergence(said, rights[0], at, len(rights[0]["events"]))
+
+
+def _is_beside(event: Event, step: Event) -> bool:
+    """Whether an event of a right run computes something of the same values as a step."""
+    if event["what"] != "computes" or len(event["got"]) != len(step["got"]):
+        return False
+    return all(map(alike, event["got"], step["got"])) and not all(map(alike, event["gave"], event["got"]))
+
+
+def _show_apart(one: Plain, other: Plain) -> list[str]:
+    """Two values in words that differ: where their first numbers are equal, with what else is not."""
+    words = [show(one), show(other)]
+    if words[0] != words[1]:
+        return words
+    if one.get("dtype") != other.get("dtype"):
+        return [f"{word} ({value.get('dtype')})" for word, value in zip(words, (one, other), strict=True)]
+    return [words[0], "other numbers in that shape"]
