@@ -29,15 +29,16 @@ MOST_STEPS = 300
 
 
 class Divergence(NamedTuple):
-    """The first event that differs: a sentence, the right run, and the numbers of the event in both.
+    """The first event that differs: a sentence, the right run, and in which part which event of the two runs it is.
 
-    Where a run lacks the event, the number is that of the place where it would stand.
+    An event is None where a run lacks it.
     """
 
     sentence: str
     right: Run
-    at: int
-    at_right: int
+    part: int
+    mine: Event | None
+    other: Event | None
 
 
 class Cell(NamedTuple):
@@ -101,14 +102,9 @@ def _tell(cell: Cell, mine: Run, ways: Sequence[Run], part: int, evidence: Evide
     if not said:
         return None
     sentence = f"{words[0].upper()}{words[1:]} {said}".rstrip(".") + "."
-    return Divergence(sentence, right, _place(mine, part, cell, cell.mine), _place(right, part, cell, cell.right))
-
-
-def _place(run: Run, part: int, cell: Cell, events: Sequence[Event]) -> int:
     number = cell.first_pair[0] if cell.first_pair else min(len(cell.mine), len(cell.right))
-    if number < len(events):
-        return next(place for place, event in enumerate(run["events"]) if event is events[number])
-    return sum(event["part"] <= part for event in run["events"])
+    events = (found[number] if number < len(found) else None for found in (cell.mine, cell.right))
+    return Divergence(sentence, right, part, *events)
 
 
 # --- in words ---------------------------------------------------------------------------------------------------------
@@ -235,29 +231,47 @@ def _line(event: Event) -> str:
 def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Divergence | None:
     """The first step that makes, of values that right runs have too, one that none has, and that ends in the result.
 
-    Not where a value of a right run comes of it later: then the answer only takes another way.
+    Not where a value of a right run comes of it later: then the answer only takes another way. Shapes and dtypes count
+    only where all numbers are those of a right run.
     """
-    known = [value for run in rights for event in run["events"] for value in _numbers(event)]
-    ends = [shorten(value) for value in _numbers([evidence["returned"], evidence["seen"]])]
-    ends += [value for event in mine["events"] if event["what"] != "computes" for value in _numbers(event)]
     steps = [event for event in mine["events"] if event["what"] == "computes"][:MOST_STEPS]
-    for number, step in enumerate(steps):
-        new = [value for value in step["gave"] if not _among(value, known)]
-        strange = [value for value in step["got"] if not _among(value, known)]
-        can_tell = new and step["got"] and (step["on"] or not strange)
-        if can_tell and _reaches(new, steps[number + 1 :], known, ends):
-            return _tell_step(step, new[0], bool(strange), mine, rights)
-    return None
+    others = [event for event in mine["events"] if event["what"] != "computes"]
+    for view in (_numbers_alone, shorten):
+        known = [view(value) for run in rights for event in run["events"] for value in _numbers(event)]
+        ends = [view(shorten(value)) for value in _numbers([evidence["returned"], evidence["seen"], others])]
+        for number, step in enumerate(steps):
+            new = [value for value in step["gave"] if not _among(view(value), known)]
+            strange = [place for place, value in enumerate(step["got"]) if not _among(view(value), known)]
+            if not new or not step["got"] or (strange and (strange != [0] or not step["on"])):
+                continue
+            if _reaches([*map(view, new)], steps[number + 1 :], known, ends, view):
+                return _tell_step(step, new[0], bool(strange), rights)
+    return _find_next_step(evidence["returned"], mine, rights)
 
 
-def _reaches(new: Sequence[Plain], steps: Sequence[Event], known: Sequence[Plain], ends: Sequence[Plain]) -> bool:
+def _numbers_alone(value: Plain) -> Plain:
+    """The numbers of a tensor, whatever its shape and dtype."""
+    if value["type"] != "tensor":
+        return value
+    numbers = [number if isinstance(number, str) else float(number) for number in value["values"]]
+    return value | {"shape": [len(numbers)], "dtype": "", "values": numbers}
+
+
+def _reaches(
+    new: Sequence[Plain],
+    steps: Sequence[Event],
+    known: Sequence[Plain],
+    ends: Sequence[Plain],
+    view: Callable[[Plain], Plain],
+) -> bool:
     """Whether what comes of new values in further steps ends in the result, and never is a value of a right run."""
     came = list(new)
     for step in steps:
-        if any(_among(value, came) for value in step["got"]):
-            if all(_among(value, known) for value in step["gave"]):
+        if any(_among(view(value), came) for value in step["got"]):
+            made = [*map(view, step["gave"])]
+            if all(_among(value, known) for value in made):
                 return False
-            came += step["gave"]
+            came += made
     return any(_among(value, came) for value in ends)
 
 
@@ -274,20 +288,43 @@ def _among(value: Plain, values: Sequence[Plain]) -> bool:
     return any(alike(value, each) for each in values)
 
 
-def _tell_step(step: Event, new: Plain, strange: bool, mine: Run, rights: Sequence[Run]) -> Divergence:
-    at = next(number for number, event in enumerate(mine["events"]) if event is step)
+def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Divergence | None:
+    """What the right runs make of the value with which the answer ends, where they all make the same."""
+    value = shorten(returned)
+    if value["type"] != "tensor" or any(_ends_with(run, value) for run in rights):
+        return None
+    found = [(run, event) for run in rights for event in run["events"] if _uses(event, value)]
+    made = [each for _, event in found for each in event["gave"]]
+    if not made or not all(alike(made[0], each) for each in made):
+        return None
+    (run, event), (words, there) = found[0], _show_apart(value, made[0])
+    last = next((each for each in reversed(mine["events"]) if each["what"] == "returns"), None)
+    return Divergence(f"Your answer ends with {words}; a right run makes {there} from it.", run, 0, last, event)
+
+
+def _ends_with(run: Run, value: Plain) -> bool:
+    return any(event["what"] == "returns" and alike(event["gave"], value) for event in run["events"])
+
+
+def _uses(event: Event, value: Plain) -> bool:
+    """Whether an event computes something else of a value."""
+    is_step = event["what"] == "computes" and _among(value, event["got"])
+    return is_step and not _among(value, event["gave"])
+
+
+def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) -> Divergence:
+    source, line = " and ".join(dict.fromkeys(map(show, step["got"][:2]))), _line(step)
+    beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
+    made = [value for _, event in beside for value in event["gave"]]
     if strange:
-        said = f"Your answer computes with the values of {step['on']} ({_line(step)}); no right run does."
-        return Divergence(said, rights[0], at, len(rights[0]["events"]))
-    places = [(run, place) for run in rights for place, event in enumerate(run["events"]) if _is_beside(event, step)]
-    made = [value for run, place in places for value in run["events"][place]["gave"]]
-    source = " and ".join(dict.fromkeys(map(show, step["got"][:2])))
-    if made and all(alike(made[0], value) for value in made):
-        (run, place), (words, there) = places[0], _show_apart(new, made[0])
-        said = f"From {source} your answer makes {words} ({_line(step)}); a right run makes {there} from it."
-        return Divergence(said, run, at, place)
-    said = f"From {source} your answer makes {show(new)} ({_line(step)}); no right run has that."
-    return Divergence(said, rights[0], at, len(rights[0]["events"]))
+        said = f"Your answer computes with the values of {step['on']} ({line}); no right run does."
+    elif made and all(alike(made[0], value) for value in made):
+        (run, event), (words, there) = beside[0], _show_apart(new, made[0])
+        said = f"From {source} your answer makes {words} ({line}); a right run makes {there} from it."
+        return Divergence(said, run, step["part"], step, event)
+    else:
+        said = f"From {source} your answer makes {show(new)} ({line}); no right run has that."
+    return Divergence(said, rights[0], step["part"], step, None)
 
 
 def _is_beside(event: Event, step: Event) -> bool:

@@ -24,7 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.evidence import NOT_OWN, CaseMaker, observe_all
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, plain
-from course_utils.hooks.frames import TORCH, codes_of, split_arguments
+from course_utils.hooks.frames import codes_of, split_arguments
 from course_utils.hooks.observe import kind_of
 from course_utils.hooks.record import tensors_in
 
@@ -123,13 +123,16 @@ class Recorder(TorchFunctionMode):
 
     def watch(self, case: Case) -> Case:
         """The case, with names for what it gives, and with an end to the recording."""
+        self._codes = {}
         self._names = {id(value): name for name, value in {**case.given, **case.watched()}.items()}
         for name, value in case.watched().items():
             if isinstance(value, nn.Module):
                 parts = (*value.named_modules(), *value.named_parameters(), *value.named_buffers())
                 self._names |= {id(part): f"{name}.{path}" for path, part in parts if path}
-        functions = {name: value for name, value in case.given.items() if isinstance(value, FunctionType)}
-        self._codes = {value.__code__: name for name, value in functions.items()}
+        for name, value in case.given.items():
+            inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+            self._codes |= {code: f"a function in `{name}`" for each in inside for code in codes_of(each)}
+            self._codes |= {code: f"`{name}`" for code in codes_of(value) if isinstance(value, FunctionType)}
         then = case.then or (lambda _: None)
 
         def play_on(returned: Any) -> Any:
@@ -168,6 +171,8 @@ class Recorder(TorchFunctionMode):
             self._note_what_is_left()
         self._recording = False
         self._open.close()
+        self._returned, self._registered = (None, None), []  # so that nothing lives on because of this
+        self._finish.clear()
 
     def _start_part(self, words: str) -> None:
         self._note_what_is_left()
@@ -289,7 +294,7 @@ class Recorder(TorchFunctionMode):
         if _side_of(frame.f_back.f_code) != "you":
             return None
         values = split_arguments(lambda: None, frame)[1]
-        return self._note_call(f"`{self._codes[frame.f_code]}`", frame, brief(tuple(values)), self._begin_pass("", ""))
+        return self._note_call(self._codes[frame.f_code], frame, brief(tuple(values)), self._begin_pass("", ""))
 
     def _note_call(self, on: str, frame: FrameType, got: Plain, end: Callable) -> Callable:
         event = self._note("calls", on=on, frame=frame.f_back, got=got, gave=plain(None))
@@ -333,20 +338,20 @@ class Recorder(TorchFunctionMode):
         frame, kwargs = sys._getframe(1), kwargs or {}
         if find_side(frame) != "you":
             return func(*args, **kwargs)
-        used = tensors_in((args, kwargs))
+        used, target = tensors_in((args, kwargs)), next(iter(args), None)
         got = [brief(each) for each in used]
         result = func(*args, **kwargs)
         name = func.__self__.__name__ if func.__name__ in ("__get__", "__set__") else func.__name__
         if func.__name__ == "__set__" or name == "requires_grad_":
-            self._note("sets", name.strip("_"), self._name(args[0]), frame, gave=brief(args[-1]))
+            self._note("sets", name.strip("_"), self._name(target), frame, gave=brief(args[-1]))
         elif func.__name__ == "__get__" and name == "grad":
-            self._note("reads", name, self._name(args[0]), frame, gave=brief(result))
-        elif is_in_place(name) and id(args[0]) in self._names:
-            self._note("changes", "", self._name(args[0]), frame, gave=brief(args[0]))
+            self._note("reads", name, self._name(target), frame, gave=brief(result))
+        elif is_in_place(name) and id(target) in self._names:
+            self._note("changes", "", self._name(target), frame, gave=brief(target))
         made = [brief(each) for each in tensors_in(result)] or [brief(result)] * isinstance(result, float)
         if made:
-            given = [self._name(each) for each in used if id(each) in self._names]
-            self._note("computes", on=given[0] if given else "", frame=frame, got=got, gave=made)
+            on = self._name(used[0]) if used and id(used[0]) in self._names else ""
+            self._note("computes", on=on, frame=frame, got=got, gave=made)
         return result
 
 
