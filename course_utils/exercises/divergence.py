@@ -6,9 +6,9 @@ There are several right answers, so an event counts only where all right runs th
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from course_utils.exercises.comparing import alike
+from course_utils.exercises.comparing import alike, close, differing_part
 from course_utils.exercises.events import ORDINALS, Event, Run, shorten
-from course_utils.exercises.plain import Evidence, Plain, show
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, number_text, show
 
 Key = tuple[str, str, str]  # what happened, of which kind, on what
 # What is compared of each event. The others may differ among right answers.
@@ -136,14 +136,15 @@ def _tell_run(cell: Cell, *_: Any) -> str:
     number, one, other = cell.first_pair
     if 0 < number < len(ORDINALS):
         hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
-    got, gave, right = show(one["got"]), show(one["gave"]), show(other["gave"])
+    got, right_got = show_apart(one["got"], other["got"])
     if not alike(one["got"], other["got"]):
-        return f"{hook} receives {got}; in a right run it receives {show(other['got'])}"
+        return f"{hook} receives {got}; in a right run it receives {right_got}"
     if one["ended"] == "raised":
         return ""  # the outcome says so
     if kind == "post-accumulate-grad hook":
         states = (" and the gradient ".join(map(show, event["gave"]["items"])) for event in (one, other))
         return f"{hook} leaves the values {'; in a right run it leaves the values '.join(states)}"
+    gave, right = show_apart(one["gave"], other["gave"])
     changes = ", changes it in place and" if one["changed"]["value"] else " and"
     returns = f"returns {gave}" if one["ended"] == "returned" else f"returns nothing, so {gave} goes on"
     there = "what it received stays as it was" if alike(one["gave"], other["gave"]) else f"{right} goes on"
@@ -170,8 +171,9 @@ def _tell_call(cell: Cell, *_: Any) -> str:
     if len(cell.mine) != len(cell.right):
         mine, right = (_count(f"calls {on}", len(events)) for events in (cell.mine, cell.right))
         return f"your answer {mine}; a right one {right}"
-    _, one, other = cell.first_pair
-    return f"your answer calls {on} with {show(one['got'])}; a right one calls it with {show(other['got'])}"
+    number, one, other = cell.first_pair
+    mine, right = show_apart(one["got"], other["got"])
+    return f"{on} is called with {mine} (call number {number + 1}); in a right run with {right}"
 
 
 def _tell_backward(cell: Cell, *_: Any) -> str:
@@ -193,11 +195,11 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
     if not cell.mine:
         return "" if what == "reads" else f"a right answer {doing}; yours does not"
     if not cell.right:
-        value = f", which is {show(cell.mine[0]['gave'])} then," if what == "reads" else ""
+        value = f", which is {show(cell.mine[0]['gave'])} then" if what == "reads" else ""
         return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
     if not cell.first_pair:
         return ""
-    mine, right = (show(event["gave"]) for event in cell.first_pair[1:])
+    mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
     if what == "reads":
         return f"`{attribute}` of {on} is {mine} when your answer reads it; in a right run it is {right}"
     return f"your answer {doing}, to {mine}; a right one to {right}"
@@ -206,8 +208,8 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
 def _tell_holding(cell: Cell, *_: Any) -> str:
     if not cell.first_pair:
         return ""
-    mine, right = (show(event["gave"]) for event in cell.first_pair[1:])
-    return "" if mine == right else f"what you returned comes to hold {mine}; in a right run it holds {right}"
+    mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
+    return f"what you returned comes to hold {mine}; in a right run it holds {right}"
 
 
 TELL: dict[str, Callable[..., str]] = {
@@ -269,8 +271,8 @@ def _reaches(
     for step in steps:
         if any(_among(view(value), came) for value in step["got"]):
             made = [*map(view, step["gave"])]
-            if all(_among(value, known) for value in made):
-                return False
+            if all(_among(value, known) and not {*value.get("values", ())} <= {0, 1} for value in made):
+                return False  # a mask or a yes may be equal by chance
             came += made
     return any(_among(value, came) for value in ends)
 
@@ -297,7 +299,7 @@ def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Diverg
     made = [each for _, event in found for each in event["gave"]]
     if not made or not all(alike(made[0], each) for each in made):
         return None
-    (run, event), (words, there) = found[0], _show_apart(value, made[0])
+    (run, event), (words, there) = found[0], show_apart(value, made[0])
     last = next((each for each in reversed(mine["events"]) if each["what"] == "returns"), None)
     return Divergence(f"Your answer ends with {words}; a right run makes {there} from it.", run, 0, last, event)
 
@@ -319,7 +321,7 @@ def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) ->
     if strange:
         said = f"Your answer computes with the values of {step['on']} ({line}); no right run does."
     elif made and all(alike(made[0], value) for value in made):
-        (run, event), (words, there) = beside[0], _show_apart(new, made[0])
+        (run, event), (words, there) = beside[0], show_apart(new, made[0])
         said = f"From {source} your answer makes {words} ({line}); a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
     else:
@@ -328,17 +330,34 @@ def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) ->
 
 
 def _is_beside(event: Event, step: Event) -> bool:
-    """Whether an event of a right run computes something of the same values as a step."""
+    """Whether an event of a right run computes something new of the same values as a step."""
     if event["what"] != "computes" or len(event["got"]) != len(step["got"]):
         return False
-    return all(map(alike, event["got"], step["got"])) and not all(map(alike, event["gave"], event["got"]))
+    made = [_numbers_alone(value) for value in event["gave"]]
+    if all(len({*value.get("values", ())}) == 1 < len(value["values"]) for value in made if "values" in value):
+        return False  # such as zeros of that shape
+    came_in = [_numbers_alone(value) for value in step["got"]]
+    return all(map(alike, event["got"], step["got"])) and not all(_among(value, came_in) for value in made)
 
 
-def _show_apart(one: Plain, other: Plain) -> list[str]:
-    """Two values in words that differ: where their first numbers are equal, with what else is not."""
-    words = [show(one), show(other)]
-    if words[0] != words[1]:
+def show_apart(one: Plain, other: Plain) -> tuple[str, str]:
+    """Two values in words; where these are the same for values that differ, with what does differ."""
+    part = differing_part(one, other)
+    words = show(one), show(other)
+    if part is None or words[0] != words[1]:
         return words
-    if one.get("dtype") != other.get("dtype"):
-        return [f"{word} ({value.get('dtype')})" for word, value in zip(words, (one, other), strict=True)]
-    return [words[0], "other numbers in that shape"]
+    mine, right = part.mine, part.expected
+    if mine["type"] != right["type"]:
+        return f"{words[0]} ({_kind(mine)})", f"{words[1]} ({_kind(right)})"
+    if mine.get("dtype") != right.get("dtype"):
+        return f"{words[0]} ({mine['dtype']})", f"{words[1]} ({right['dtype']})"
+    pairs = list(zip(mine["values"], right["values"], strict=True))[: MAX_SHOWN + 1]
+    place = next((place for place, pair in enumerate(pairs) if not close(*pair)), None)
+    if place is None:
+        return words[0], "a tensor like that, but for numbers further on"
+    mine, right = map(number_text, pairs[place])
+    return f"{words[0]}, with {mine} at place {place}", f"one with {right} there"
+
+
+def _kind(value: Plain) -> str:
+    return {"tensor": "a tensor", "int": "a plain number", "float": "a plain number"}.get(value["type"], value["type"])

@@ -37,7 +37,7 @@ MODULE_CALL = nn.Module._call_impl.__code__
 CASES = os.path.join(NOT_OWN[0], "lessons", "")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 WITH = {"__enter__": "start of a `with` block", "__exit__": "end of a `with` block"}
-MOST_EVENTS = 1000
+MOST_EVENTS = 400
 
 
 class Registered(NamedTuple):
@@ -312,7 +312,7 @@ class Recorder(TorchFunctionMode):
             self._passes[words] += 1
             number = self._passes[words]
             words = f"the {ORDINALS[number - 1] if number <= len(ORDINALS) else f'{number}th'} {words}"
-            self._start_part(f"in {words}")
+            self._start_part(f"at {words}" if "`with`" in words else f"in {words}")
         self._depth += 1
 
         def finish(_: Any) -> None:
@@ -341,18 +341,23 @@ class Recorder(TorchFunctionMode):
         used, target = tensors_in((args, kwargs)), next(iter(args), None)
         got = [brief(each) for each in used]
         result = func(*args, **kwargs)
-        name = func.__self__.__name__ if func.__name__ in ("__get__", "__set__") else func.__name__
-        if func.__name__ == "__set__" or name == "requires_grad_":
-            self._note("sets", name.strip("_"), self._name(target), frame, gave=brief(args[-1]))
-        elif func.__name__ == "__get__" and name == "grad":
-            self._note("reads", name, self._name(target), frame, gave=brief(result))
-        elif is_in_place(name) and id(target) in self._names:
-            self._note("changes", "", self._name(target), frame, gave=brief(target))
+        if _side_of(frame.f_code) == "you":  # and not a function of torch that it has called
+            self._note_change(func, target, args[-1] if args else None, result, frame)
         made = [brief(each) for each in tensors_in(result)] or [brief(result)] * isinstance(result, float)
         if made:
             on = self._name(used[0]) if used and id(used[0]) in self._names else ""
             self._note("computes", on=on, frame=frame, got=got, gave=made)
         return result
+
+    def _note_change(self, func: Callable, target: Any, last: Any, result: Any, frame: FrameType) -> None:
+        """An attribute of a tensor is set, or its gradient is read, or a tensor of the case is changed in place."""
+        name = func.__self__.__name__ if func.__name__ in ("__get__", "__set__") else func.__name__
+        if func.__name__ == "__set__" or name == "requires_grad_":
+            self._note("sets", name.strip("_"), self._name(target), frame, gave=brief(last))
+        elif func.__name__ == "__get__" and name == "grad":
+            self._note("reads", name, self._name(target), frame, gave=brief(result))
+        elif is_in_place(name) and id(target) in self._names:
+            self._note("changes", "", self._name(target), frame, gave=brief(target))
 
 
 def is_in_place(name: str) -> bool:
