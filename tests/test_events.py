@@ -45,7 +45,7 @@ def hook_called_twice(tensor, hook):
 
 def nothing_returned(tensor, factor):
     def scale(grad):
-        grad * factor  # noqa: B018 - the mistake
+        grad * factor
 
     return tensor.register_hook(scale)
 
@@ -125,7 +125,11 @@ def no_return(relu):
 @pytest.mark.parametrize(
     ("exercise", "answer", "sentence"),
     [
-        ("hook_once", two_hooks, "In the call your answer registers 2 tensor hooks on `tensor`; a right one registers 1."),
+        (
+            "hook_once",
+            two_hooks,
+            "In the call your answer registers 2 tensor hooks on `tensor`; a right one registers 1.",
+        ),
         (
             "hook_once",
             removed_in_the_second_run,
@@ -139,8 +143,8 @@ def no_return(relu):
         (
             "scale_gradient",
             nothing_returned,
-            "In the first backward your tensor hook on `tensor` receives [[-1.75, -2.5], [1.5, 2.75]] and returns nothing, "
-            "so [[-1.75, -2.5], [1.5, 2.75]] goes on; in a right run [[-5.25, -7.5], [4.5, 8.25]] goes on.",
+            "In the first backward your tensor hook on `tensor` receives [[-1.75, -2.5], [1.5, 2.75]] and returns "
+            "nothing, so [[-1.75, -2.5], [1.5, 2.75]] goes on; in a right run [[-5.25, -7.5], [4.5, 8.25]] goes on.",
         ),
         (
             "scale_gradient",
@@ -163,13 +167,14 @@ def no_return(relu):
         (
             "record_by_name",
             stored_itself,
-            "In the first backward what you returned comes to hold {{'hidden': [4600., 4800.], 'input': [9200., 9600.]}}; "
-            "in a right run it holds {{'hidden': [46., 48.], 'input': [9200., 9600.]}}.",
+            "In the first backward what you returned comes to hold {{'hidden': [4600., 4800.], 'input': [9200., 9600.]}}"
+            "; in a right run it holds {{'hidden': [46., 48.], 'input': [9200., 9600.]}}.",
         ),
         (
             "hooked",
             first_stays,
-            "At the first end of a `with` block your forward hook on `modules[0]` is not removed; in a right run it is.",
+            "At the first end of a `with` block your forward hook on `modules[0]` is not removed; in a right run it "
+            "is.",
         ),
         (
             "run_pre_hooks",

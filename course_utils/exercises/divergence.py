@@ -3,6 +3,7 @@
 There are several right answers, so an event counts only where all right runs that went the same way until then agree.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -77,8 +78,9 @@ def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
             if any(cell.agrees for cell in cells):
                 ways = [run for run, cell in zip(ways, cells, strict=True) if cell.agrees]
             elif all(Cell(key, cells[0].right, cell.right).agrees for cell in cells):
-                return _tell(cells[0], mine, ways, part, evidence)
-    return find_wrong_step(mine, ways, evidence)
+                step = find_wrong_step(mine, rights, evidence) if key[0] == "holds" else None
+                return step or _tell(cells[0], mine, ways[0], part, evidence)
+    return find_wrong_step(mine, rights, evidence)
 
 
 def _key(event: Event) -> Key:
@@ -91,16 +93,12 @@ def _events(run: Run, part: int, key: Key | None = None) -> list[Event]:
     return [event for event in found if key in (None, _key(event))]
 
 
-def _tell(cell: Cell, mine: Run, ways: Sequence[Run], part: int, evidence: Evidence) -> Divergence | None:
-    what, right = cell.key[0], ways[0]
-    if what == "released" or (evidence["raised"] and len(cell.mine) < len(cell.right)):
-        return None  # it follows from what was returned, or would have come after the error
-    if what == "holds" and (step := find_wrong_step(mine, ways, evidence)):
-        return step
-    words = mine["parts"][part]
-    said = TELL[what](cell, (mine, right), part)
-    if not said:
-        return None
+def _tell(cell: Cell, mine: Run, right: Run, part: int, evidence: Evidence) -> Divergence | None:
+    if evidence["raised"] and len(cell.mine) < len(cell.right):
+        return None  # what is missing would have come after the error
+    words, tell = mine["parts"][part], TELL.get(cell.key[0])
+    if tell is None or not (said := tell(cell, (mine, right), part)):
+        return None  # what a case does with a handle follows from what was returned
     sentence = f"{words[0].upper()}{words[1:]} {said}".rstrip(".") + "."
     number = cell.first_pair[0] if cell.first_pair else min(len(cell.mine), len(cell.right))
     events = (found[number] if number < len(found) else None for found in (cell.mine, cell.right))
@@ -287,7 +285,13 @@ def _numbers(value: Any) -> Iterator[Plain]:
 
 
 def _among(value: Plain, values: Sequence[Plain]) -> bool:
-    return any(alike(value, each) for each in values)
+    return any(_equal(value, each) for each in values)
+
+
+def _equal(one: Plain, other: Plain) -> bool:
+    """Whether two values are equal, also the smallest numbers in them: 1e-12 for 1e-6 is another way."""
+    pairs = zip(one.get("values", ()), other.get("values", ()), strict=False)
+    return alike(one, other) and all(a == b or math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-9) for a, b in pairs)
 
 
 def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Divergence | None:
@@ -297,7 +301,7 @@ def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Diverg
         return None
     found = [(run, event) for run in rights for event in run["events"] if _uses(event, value)]
     made = [each for _, event in found for each in event["gave"]]
-    if not made or not all(alike(made[0], each) for each in made):
+    if not made or not all(_equal(made[0], each) for each in made):
         return None
     (run, event), (words, there) = found[0], show_apart(value, made[0])
     last = next((each for each in reversed(mine["events"]) if each["what"] == "returns"), None)
@@ -319,13 +323,13 @@ def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) ->
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
     made = [value for _, event in beside for value in event["gave"]]
     if strange:
-        said = f"Your answer computes with the values of {step['on']} ({line}); no right run does."
-    elif made and all(alike(made[0], value) for value in made):
+        said = f"Your answer computes with the values of {step['on']} ({line}); none of the course's does."
+    elif made and all(_equal(made[0], value) for value in made):
         (run, event), (words, there) = beside[0], show_apart(new, made[0])
         said = f"From {source} your answer makes {words} ({line}); a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
     else:
-        said = f"From {source} your answer makes {show(new)} ({line}); no right run has that."
+        said = f"From {source} your answer makes {show(new)} ({line}); that is in none of the course's right runs."
     return Divergence(said, rights[0], step["part"], step, None)
 
 
@@ -337,7 +341,7 @@ def _is_beside(event: Event, step: Event) -> bool:
     if all(len({*value.get("values", ())}) == 1 < len(value["values"]) for value in made if "values" in value):
         return False  # such as zeros of that shape
     came_in = [_numbers_alone(value) for value in step["got"]]
-    return all(map(alike, event["got"], step["got"])) and not all(_among(value, came_in) for value in made)
+    return all(map(_equal, event["got"], step["got"])) and not all(_among(value, came_in) for value in made)
 
 
 def show_apart(one: Plain, other: Plain) -> tuple[str, str]:

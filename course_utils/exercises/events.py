@@ -37,6 +37,7 @@ MODULE_CALL = nn.Module._call_impl.__code__
 CASES = os.path.join(NOT_OWN[0], "lessons", "")
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 WITH = {"__enter__": "start of a `with` block", "__exit__": "end of a `with` block"}
+OVERWRITES = {"copy_", "fill_", "zero_"}  # functions of torch for which it does not matter what was there before
 MOST_EVENTS = 400
 
 
@@ -338,13 +339,14 @@ class Recorder(TorchFunctionMode):
         frame, kwargs = sys._getframe(1), kwargs or {}
         if find_side(frame) != "you":
             return func(*args, **kwargs)
-        used, target = tensors_in((args, kwargs)), next(iter(args), None)
+        name, target = func.__name__, next(iter(args), None)
+        used = tensors_in((args[1:] if name in OVERWRITES else args, kwargs))
         got = [brief(each) for each in used]
         result = func(*args, **kwargs)
         if _side_of(frame.f_code) == "you":  # and not a function of torch that it has called
             self._note_change(func, target, args[-1] if args else None, result, frame)
         made = [brief(each) for each in tensors_in(result)] or [brief(result)] * isinstance(result, float)
-        if made:
+        if made and "empty" not in name:  # whose numbers are whatever was in memory
             on = self._name(used[0]) if used and id(used[0]) in self._names else ""
             self._note("computes", on=on, frame=frame, got=got, gave=made)
         return result

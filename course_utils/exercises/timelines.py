@@ -40,11 +40,11 @@ def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison 
     """
     got, (reference, _) = exercise.observe(answer, seed), exercise.lazy_key(seed)
     pairs = zip(got, reference, strict=False)
-    at = next((number for number, pair in enumerate(pairs) if not _agree(*pair)), None)
+    at = next((number for number, pair in enumerate(pairs) if not _passes(*pair)), None)
     if at is None or (got[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
         return None
     evidence, run = record_run(exercise.make_cases, answer, seed, exercise.limit, at)
-    if not _agree(evidence, got[at]):
+    if not (_passes(evidence, got[at]) and _passes(got[at], evidence)):
         return None
     if has_answers():
         rights = right_runs(exercise, seed, at, reference[at])
@@ -59,13 +59,13 @@ def right_runs(exercise: Exercise, seed: int, at: int, expected: Evidence) -> li
     for each in exercise.answers:
         exercise.observe(each.function, seed, at=0)  # what it imports would take long while every call is watched
         evidence, run = record_run(exercise.make_cases, each.function, seed, exercise.limit, at)
-        runs += [run] if _agree(evidence, expected) else []
+        runs += [run] if _passes(evidence, expected) else []
     return runs
 
 
-def _agree(one: Evidence, other: Evidence) -> bool:
-    both = itertools.chain(facts(one, other), facts(other, one))
-    return all(alike(fact.mine, fact.expected) for fact in both)
+def _passes(one: Evidence, other: Evidence) -> bool:
+    """Whether an answer does all that counts in a case as another does it."""
+    return all(alike(fact.mine, fact.expected) for fact in facts(one, other))
 
 
 def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: Outcome) -> Outcome:
