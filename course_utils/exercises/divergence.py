@@ -204,10 +204,13 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
 
 
 def _tell_holding(cell: Cell, *_: Any) -> str:
-    if not cell.first_pair:
-        return ""
-    mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
-    return f"what you returned comes to hold {mine}; in a right run it holds {right}"
+    if cell.first_pair:
+        mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
+        return f"what you returned comes to hold {mine}; in a right run it holds {right}"
+    fewer = min(len(cell.mine), len(cell.right))
+    if fewer < len(cell.mine):
+        return f"what you returned comes to hold {show(cell.mine[fewer]['gave'])}; in a right run it stays as it was"
+    return f"what you returned stays as it was; in a right run it comes to hold {show(cell.right[fewer]['gave'])}"
 
 
 TELL: dict[str, Callable[..., str]] = {
