@@ -73,7 +73,10 @@ def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
         ways = [run for run in ways if run["parts"][part : part + 1] == [words]]
         if not ways:
             return None
-        for key in dict.fromkeys(_key(event) for run in (mine, *ways) for event in _events(run, part)):
+        keys = dict.fromkeys(_key(event) for run in (mine, *ways) for event in _events(run, part))
+        if missing := _find_missing_hook(mine, ways, part):
+            return _tell(missing, mine, ways[0], part, evidence)
+        for key in keys:
             cells = [Cell(key, _events(mine, part, key), _events(run, part, key)) for run in ways]
             if any(cell.agrees for cell in cells):
                 ways = [run for run, cell in zip(ways, cells, strict=True) if cell.agrees]
@@ -81,6 +84,15 @@ def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
                 step = find_wrong_step(mine, rights, evidence) if key[0] == "holds" else None
                 return step or _tell(cells[0], mine, ways[0], part, evidence)
     return find_wrong_step(mine, rights, evidence)
+
+
+def _find_missing_hook(mine: Run, ways: Sequence[Run], part: int) -> Cell | None:
+    """The first hook of a right run, where each right run registers one in a part, of any kind, and this one none."""
+    registered = [[each for each in _events(run, part) if each["what"] == "registers"] for run in (mine, *ways)]
+    if registered[0] or not all(registered[1:]):
+        return None
+    key = _key(registered[1][0])
+    return Cell(key, [], _events(ways[0], part, key))
 
 
 def _key(event: Event) -> Key:

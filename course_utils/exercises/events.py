@@ -337,7 +337,7 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         frame, kwargs = sys._getframe(1), kwargs or {}
-        if find_side(frame) != "you":
+        if not self._recording or find_side(frame) != "you":
             return func(*args, **kwargs)
         name, target = func.__name__, next(iter(args), None)
         used = tensors_in((args[1:] if name in OVERWRITES else args, kwargs))
