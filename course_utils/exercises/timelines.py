@@ -36,12 +36,14 @@ class Comparison(NamedTuple):
 def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison | None:
     """Run an answer again where it fails first, and right ones beside it. None where it passes, or cannot be watched.
 
-    An answer that behaves otherwise when it is watched tells nothing; nor does a right one.
+    Not watched is what changes the world of everybody, such as Python's modules, or does not come to an end. An answer
+    that behaves otherwise when it is watched tells nothing; nor does a right one.
     """
     got, (reference, _) = exercise.observe(answer, seed), exercise.lazy_key(seed)
     pairs = zip(got, reference, strict=False)
     at = next((number for number, pair in enumerate(pairs) if not _passes(*pair)), None)
-    if at is None or (got[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
+    ends = (got[-1]["raised"] or {}).get("type") != TimeIsUp.__name__
+    if at is None or not ends or any(case["world"] for case in got):
         return None
     evidence, run = record_run(exercise.make_cases, answer, seed, exercise.limit, at)
     if not (_passes(evidence, got[at]) and _passes(got[at], evidence)):
