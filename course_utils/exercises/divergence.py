@@ -337,6 +337,8 @@ def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) ->
     source, line = " and ".join(dict.fromkeys(map(show, step["got"][:2]))), _line(step)
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
     made = [value for _, event in beside for value in event["gave"]]
+    if any((value.get("dtype") == "bool") != (new.get("dtype") == "bool") for value in made):
+        made = []  # a mask says nothing about numbers
     if strange:
         said = f"Your answer computes with the values of {step['on']} ({line}); none of the course's does."
     elif made and all(_equal(made[0], value) for value in made):
