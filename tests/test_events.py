@@ -240,3 +240,12 @@ def test_right_answers_behave_as_ever_when_they_are_watched_and_none_differs_fro
     for answer in exercise.answers:
         evidence, again = record_run(exercise.make_cases, answer.function, 0, exercise.limit, 0)
         assert find_divergence(again, runs, evidence) is None
+
+
+def no_gradients_for_anybody(tensor):
+    torch.set_grad_enabled(False)
+    return 0.0
+
+
+def test_an_answer_that_changes_the_world_of_everybody_is_not_run_once_more():
+    assert compare_runs(find("largest"), no_gradients_for_anybody, 0) is None

@@ -137,8 +137,8 @@ class Recorder(TorchFunctionMode):
         then = case.then or (lambda _: None)
 
         def play_on(returned: Any) -> Any:
-            self._in_call = False
             if self._recording:
+                self._in_call = False
                 self._start_part("after the call")
             try:
                 return then(returned)
@@ -209,7 +209,7 @@ class Recorder(TorchFunctionMode):
             return f"`{name}`"
         if isinstance(thing, Tensor):
             return f"another tensor of shape {tuple(thing.shape)}"
-        return "another module" if isinstance(thing, nn.Module) else "all modules"
+        return "another module" if isinstance(thing, nn.Module) else "another object"
 
     # --- calls that Python reports ---
 
@@ -228,7 +228,10 @@ class Recorder(TorchFunctionMode):
     def _begin_registration(self, frame: FrameType) -> Callable | None:
         if _runs_inside(frame, self._begin) or find_side(frame.f_back) != "you":
             return None
-        kind, on = kind_of(frame.f_code.co_name), self._name(frame.f_locals.get("self"))
+        name = frame.f_code.co_name
+        kind, on = kind_of(name), "all optimizers" if "optimizer" in name else "all modules"
+        if "self" in frame.f_locals:
+            on = self._name(frame.f_locals["self"])
 
         def finish(handle: Any) -> None:
             if isinstance(handle, RemovableHandle):
