@@ -347,18 +347,19 @@ class Recorder(TorchFunctionMode):
         got = [brief(each) for each in used]
         result = func(*args, **kwargs)
         if _side_of(frame.f_code) == "you":  # and not a function of torch that it has called
-            self._note_change(func, target, args[-1] if args else None, result, frame)
+            self._note_change(func, target, result, frame)
         made = [brief(each) for each in tensors_in(result)] or [brief(result)] * isinstance(result, float)
         if made and "empty" not in name:  # whose numbers are whatever was in memory
             on = self._name(used[0]) if used and id(used[0]) in self._names else ""
             self._note("computes", on=on, frame=frame, got=got, gave=made)
         return result
 
-    def _note_change(self, func: Callable, target: Any, last: Any, result: Any, frame: FrameType) -> None:
+    def _note_change(self, func: Callable, target: Any, result: Any, frame: FrameType) -> None:
         """An attribute of a tensor is set, or its gradient is read, or a tensor of the case is changed in place."""
         name = func.__self__.__name__ if func.__name__ in ("__get__", "__set__") else func.__name__
         if func.__name__ == "__set__" or name == "requires_grad_":
-            self._note("sets", name.strip("_"), self._name(target), frame, gave=brief(last))
+            attribute = name.removesuffix("_")
+            self._note("sets", attribute, self._name(target), frame, gave=brief(getattr(target, attribute)))
         elif func.__name__ == "__get__" and name == "grad":
             self._note("reads", name, self._name(target), frame, gave=brief(result))
         elif is_in_place(name) and id(target) in self._names:

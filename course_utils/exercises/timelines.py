@@ -21,6 +21,7 @@ from course_utils.show import page_templates
 
 COLUMN = 48  # of plain text, in characters
 LONGEST = 160  # characters that are shown of an event
+MOST_ROWS = 20  # of a part, before the first difference and from there on
 FIRST = "first difference"
 NO_EVENT = "(nothing of the kind)"
 
@@ -115,7 +116,7 @@ class Timelines:
             right = found.right["events"] if found and part <= found.part else []
             right = [event for event in right if event["part"] == part]
             rows.append((words, [*_rows_of(mine, right, found if found and part == found.part else None)]))
-        return [(words, events) for words, events in rows if events]
+        return [(words, _cut(events)) for words, events in rows if events]
 
     def __str__(self) -> str:
         lines = [f"replay({self.name}) for {self.comparison.given}", self.sentence]
@@ -147,6 +148,15 @@ def _rows_of(mine: Sequence[Event], right: Sequence[Event], found: Divergence | 
     there = [_tell(event) if event else NO_EVENT for event in (found.mine, found.other)]
     yield Row(*there, FIRST)
     yield from _align(mine[at + 1 :], [])
+
+
+def _cut(rows: Sequence[Row]) -> list[Row]:
+    """The rows of a part, of a long one those about the first difference, or else the first ones."""
+    at = next((number for number, row in enumerate(rows) if row.mark), 0)
+    start, end = max(0, at - MOST_ROWS), at + MOST_ROWS
+    before = [Row(f"… {start} before", "…")] if start else []
+    after = [Row(f"… {len(rows) - end} more", "…")] if end < len(rows) else []
+    return [*before, *rows[start:end], *after]
 
 
 def _align(mine: Sequence[Event], right: Sequence[Event]) -> Iterator[Row]:
