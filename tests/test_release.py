@@ -18,6 +18,7 @@ from course_utils import root
 from course_utils.authoring import build, release, source
 from course_utils.exercises import classroom, recorded
 from course_utils.exercises.engine import exercises_of
+from course_utils.exercises.timelines import compare_runs
 from course_utils.grading.report import read_scores
 from course_utils.root import ROOT, CourseError, write_whole
 
@@ -90,14 +91,21 @@ def test_a_notebook_that_is_not_what_its_source_says_is_refused(tmp_path):
         release.collect_files(tmp_path)
 
 
+def farthest(tensor):
+    return tensor.abs().max().item()
+
+
 def test_recorded_results_are_what_was_seen_and_the_answers_are_with_the_instructor(monkeypatch, tmp_path):
     (exercise,), path = exercises_of(0), tmp_path / "recorded_00.json"
     seen = {seed: exercise.key(seed) for seed in release.SEEDS[:3]}
     kept = {str(seed): release.record(exercise, seed) for seed in seen}
     path.write_text(json.dumps({"torch": "1.0", "seeds": list(seen), "exercises": {exercise.name: kept}}))
     recorded._read.cache_clear()
+    different = compare_runs(exercise, farthest, 0).divergence.sentence
     monkeypatch.setattr(root, "ASSETS", tmp_path)
     monkeypatch.setattr(root, "ANSWERS", tmp_path / "answers")
+    assert compare_runs(exercise, farthest, 0).divergence.sentence == different
+    assert not re.search(r'"(line|text)"|max|item', json.dumps(kept["0"]["runs"])), "no code of a right answer"
     assert "your instructor has them" in str(classroom.solution(exercise, now=True))
     assert "Your instructor has the answers." in [str(classroom.hint(exercise)) for _ in range(4)][-1]
     for seed, whole in seen.items():

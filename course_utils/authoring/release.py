@@ -23,8 +23,11 @@ from tqdm import tqdm
 from course_utils.authoring.editions import read_built, write_assignments
 from course_utils.authoring.source import PRIVATE, sources
 from course_utils.exercises.engine import Exercise, exercises_of
+from course_utils.exercises.events import Run
 from course_utils.exercises.judging import judge
 from course_utils.exercises.plain import Evidence
+from course_utils.exercises.recorded import VISIBLE_SEED
+from course_utils.exercises.timelines import right_runs
 from course_utils.root import ROOT, STUDENT_COMMANDS, CourseError, recorded_path, sealed_path, write_whole, zip_of
 
 TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
@@ -145,7 +148,17 @@ def record(exercise: Exercise, seed: int) -> dict[str, Any]:
         if judge(exercise.name, cases, reference, mistakes.items()).cause != message:
             raise CourseError(f"Nothing was recorded: a mistake in {exercise.name} was not recognised here: {message}")
     told = [[message, _with_names(cases, message)] for message, cases in mistakes.items()]
-    return {"reference": _with_names(reference, ""), "mistakes": told}
+    runs = record_runs(exercise, reference) if seed == VISIBLE_SEED else []
+    return {"reference": _with_names(reference, ""), "mistakes": told, "runs": runs}
+
+
+def record_runs(exercise: Exercise, reference: Sequence[Evidence]) -> list[list[Run]]:
+    """What happens with the right answers in each case, without the lines of their code."""
+    runs = [right_runs(exercise, VISIBLE_SEED, at, expected) for at, expected in enumerate(reference)]
+    for event in (event for each in runs for run in each for event in run["events"]):
+        event.pop("line", None)
+        event.pop("text", None)
+    return runs
 
 
 def _with_names(cases: Sequence[Evidence], message: str) -> list[Evidence]:

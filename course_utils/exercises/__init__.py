@@ -1,9 +1,9 @@
-"""The exercises: `check`, `hint`, `solution`, `predict`, `why` and `progress` are what a lesson imports.
+"""The exercises: `check`, `hint`, `replay`, `solution`, `predict`, `why` and `progress` are what a lesson imports.
 
 They are imported when they are first asked for: the modules beside them that need no torch can be had without it.
 """
 
-__all__ = ["check", "hint", "predict", "progress", "solution", "why"]
+__all__ = ["check", "hint", "predict", "progress", "replay", "solution", "why"]
 
 
 def __getattr__(name: str) -> object:

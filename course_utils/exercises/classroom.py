@@ -18,10 +18,11 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.predictions import SEALED, WAITS, follow_class, predict, why
 from course_utils.exercises.recorded import VISIBLE_SEED, NotRecorded, other_torch
 from course_utils.exercises.session import LOST, NOT_KEPT, joined_class, session
+from course_utils.exercises.timelines import Timelines, compare_runs, tell_first_event
 from course_utils.root import CourseError, has_answers
 from course_utils.show import Note, page_templates
 
-__all__ = ["check", "hint", "predict", "progress", "solution", "why"]  # for lessons
+__all__ = ["check", "hint", "predict", "progress", "replay", "solution", "why"]  # for lessons
 __all__ += ["LOST", "SEALED", "VISIBLE_SEED", "WAITS", "Note", "Progress", "follow_class", "joined_class", "session"]
 
 ATTEMPTS_BEFORE_SOLUTION = 3
@@ -66,12 +67,13 @@ def check(*answers: object) -> Outcome:
 
 def _try_answer(exercise: Exercise, answer: Callable) -> Outcome:
     """Try an answer on the inputs that everybody gets, and what passes there on others."""
-    outcome = exercise.check(answer, VISIBLE_SEED)
+    outcome, seed = exercise.check(answer, VISIBLE_SEED), VISIBLE_SEED
     if outcome.passed:
-        fresh = exercise.check(answer, exercise.fresh_seed())
-        if not fresh.passed:
-            return replace(fresh, note=ONLY_FIRST)
-    return outcome
+        seed = exercise.fresh_seed()
+        fresh = exercise.check(answer, seed)
+        outcome = outcome if fresh.passed else replace(fresh, note=ONLY_FIRST)
+    session.seeds[exercise.name] = seed
+    return tell_first_event(exercise, answer, seed, outcome)
 
 
 def _add_notes(exercise: Exercise, outcome: Outcome) -> Outcome:
@@ -180,6 +182,27 @@ def hint(answer: object) -> Note:
     last = f"That was the last hint. {way_out}"
     further = last if number == total else f"Run this again for the next hint, or check({found.name})."
     return Note(f"Hint {number} of {total} for {found.name}", (hints[number - 1], further), symbol="→")
+
+
+def replay(answer: object) -> Timelines | Note:
+    """What your answer does beside what a right one does, event by event, up to the first that differs.
+
+    For the first input on which the answer fails, of those that the last check tried.
+    """
+    try:
+        found = _identify(answer, "replay")
+    except NoExercise as error:
+        return Note("replay: no exercise found", (str(error),))
+    title = f"replay({found.name}): nothing to show"
+    if isinstance(answer, Exercise):
+        return Note(title, ("Run the answer cell first (Shift+Enter), then run this one again.",))
+    try:
+        comparison = compare_runs(found, answer, session.seeds.get(found.name, VISIBLE_SEED))
+    except Exception as error:  # an answer may do anything to what records it
+        return Note(title, (f"Your answer cannot be watched: {type(error).__name__}.",))
+    if comparison is None:
+        return Note(title, ("Your answer passes, or it takes too long, or it does something else when it is watched.",))
+    return Timelines(found.name, comparison)
 
 
 def solution(answer: object, now: bool = False) -> Note:

@@ -39,7 +39,8 @@ class Outcome(Told):
     """The outcome of one exercise.
 
     `sentence` says what was seen (for which input, what came, what was expected); `cause` is the declared mistake that
-    behaves the same, if there is one; `note` is advice about the checking itself, such as "run the cell first".
+    behaves the same, if there is one; `event` is the first thing that happened otherwise than in a right run, where no
+    cause is known; `note` is advice about the checking itself, such as "run the cell first".
     """
 
     exercise: str
@@ -49,6 +50,8 @@ class Outcome(Told):
     note: str = ""
     possible: int = 0
     hints: int = 0
+    event: str = ""
+    can_replay: bool = False
 
     @property
     def passed(self) -> bool:
@@ -74,13 +77,16 @@ class Outcome(Told):
     @property
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
-        found = (self.sentence, self._likely_cause, self.note, self._way_on)
+        replay = f"See both runs side by side: replay({self.exercise})" if self.can_replay else ""
+        found = (self.sentence, self._likely_cause, self.note, self._way_on, replay)
         return [line for line in found if line]
 
     @property
     def _likely_cause(self) -> str:
         if self.cause:
             return f"Likely cause: {self.cause}"
+        if self.event:
+            return f"First difference: {self.event}"
         says_why = self.stage not in UNEXPLAINED or re.search(f"{IN_WORDS}|expected .a hook's", self.sentence)
         return "" if says_why else UNKNOWN
 

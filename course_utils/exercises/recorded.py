@@ -1,7 +1,8 @@
 """What answers did, recorded before the course was given out. All of it are JSON files in the assets.
 
 The key of an edition without answers, one file a lesson: `{"torch": version, "seeds": [0, …], "exercises": {name:
-{seed: {"reference": [evidence, …], "mistakes": [[message, [evidence, …]], …]}}}}`.
+{seed: {"reference": [evidence, …], "mistakes": [[message, [evidence, …]], …], "runs": [[run, …], …]}}}}`. The runs
+of right answers, for each case, are there for `VISIBLE_SEED`.
 
 Slips, by how a right answer with one small edit behaves in the first cases of its exercise. `make mutants ARGS=--write`
 writes them: `{"slips": [words, …], "exercises": {name: {fingerprint of the evidence: number of the words}}}`.
@@ -40,6 +41,12 @@ def recorded_key(lesson: int, name: str, seed: int) -> tuple[list[Evidence], dic
     if not found:
         raise NotRecorded(f"No result of {name} is recorded for seed {seed}.")
     return found["reference"], dict(found["mistakes"])
+
+
+def recorded_runs(lesson: int, name: str, seed: int, at: int) -> list[dict[str, Any]]:
+    """What happened in the case number `at` with each right answer, see `events`; nothing where it is not recorded."""
+    found = _read(lesson)["exercises"].get(name, {}).get(str(seed), {}).get("runs", [])
+    return found[at] if at < len(found) else []
 
 
 def other_torch(lesson: int) -> str:

@@ -15,6 +15,7 @@ class Session:
     """What is remembered of the learner's work in this kernel."""
 
     failed_code: dict[str, object] = field(default_factory=dict)  # by exercise: the code that the last check refused
+    seeds: dict[str, int] = field(default_factory=dict)  # by exercise: the seed of the inputs of the last check
     said: set[str] = field(default_factory=set)  # sentences that are said once
     explanations: dict[str, Any] = field(default_factory=dict)  # by prediction: the widget that unfolds at the commit
     waiting: Any = None  # the outputs that are kept back, where there is a front end for it

@@ -219,7 +219,7 @@ class Observer:
         begin |= dict.fromkeys((*codes, *(each for each in step if isinstance(each, CodeType))), self._see_asking)
         for home in (nn.Module, Tensor, torch.optim.Optimizer, torch_module, torch_optimizer):
             for name, function in vars(home).items():
-                if isinstance(function, FunctionType) and _kind_of(name):
+                if isinstance(function, FunctionType) and kind_of(name):
                     begin[function.__code__] = self._begin_registration
         return begin
 
@@ -259,7 +259,7 @@ class Observer:
             return
         name = frame.f_code.co_name
         owner = found.get("self")
-        new = Registration(_kind_of(name), owner, self.time, place_of(frame))
+        new = Registration(kind_of(name), owner, self.time, place_of(frame))
         if isinstance(owner, Tensor):
             new.node, new.grad_enabled = owner.grad_fn, torch.is_grad_enabled()
         elif isinstance(owner, nn.Module):
@@ -418,7 +418,7 @@ def observing(owner: Any, hook: Callable) -> Iterator[Observer]:
             threading.setprofile(before_in_threads)
 
 
-def _kind_of(name: str) -> str:
+def kind_of(name: str) -> str:
     """Return the kind of hook that a function of this name registers, or "" if it registers none."""
     return _KINDS.get(re.sub("^register_(module|optimizer)_", "register_", name), "")
 

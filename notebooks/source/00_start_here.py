@@ -105,7 +105,7 @@ doctor()
 # keyboard: *Tab* takes you to the choices and to the button, the arrow keys choose, and *Enter* presses the button.)
 
 # %% tags=["setup"]
-from course_utils.exercises import check, hint, predict, progress, solution, why
+from course_utils.exercises import check, hint, predict, progress, replay, solution, why
 from course_utils.lessons.lesson_00 import largest
 
 # %% [markdown] tags=["sealed"]
@@ -180,6 +180,7 @@ check(largest)
 # %% [markdown]
 # If you are stuck, add a cell and run `hint(largest)` in it. Each call gives you a little more help. `solution(largest)`
 # shows an answer after you have passed or after three attempts, and `solution(largest, now=True)` shows it at once.
+# `replay(largest)` shows, step by step, what happens in your answer and in a right one, up to the first difference.
 #
 # Three things are good to know:
 #

@@ -67,7 +67,7 @@ import warnings
 import torch
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.lessons.lesson_01 import (
     freeze_biases,
     hook_once,
@@ -271,8 +271,9 @@ for name, tensor in {"x": x, "y": y, "w": w, "z": z}.items():
 # ### Exercise 1 · Record a gradient
 #
 # Replace the `...` in the answer cell, run the cell, and then run the `check` below it. A check tells you what is wrong
-# and for which input. If you are stuck, run `hint(record_gradient)` in a new cell. After three attempts,
-# `solution(record_gradient)` shows an answer.
+# and for which input. If you are stuck, run `hint(record_gradient)` in a new cell. `replay(record_gradient)` shows what
+# your hooks do and what those of a right answer do, side by side, up to the first difference. After three
+# attempts, `solution(record_gradient)` shows an answer.
 
 # %% [markdown] tags=["sealed"]
 # 1 point

@@ -67,7 +67,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.hooks.memory import measure_memory
 from course_utils.lessons.lesson_02 import (
     arrived_and_passed_on,

@@ -66,7 +66,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.hooks.inventory import HooksLeftError, count_hooks, list_hooks, no_hooks_left
 from course_utils.hooks.record import record
 from course_utils.hooks.trace import trace

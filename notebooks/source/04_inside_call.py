@@ -72,7 +72,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.hooks import BackwardHook
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.hooks.call import life_of_a_call, read_parts
 from course_utils.hooks.inventory import list_hooks
 from course_utils.hooks.trace import trace

@@ -69,7 +69,7 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision.utils import make_grid
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
 from course_utils.lessons.channels import follow_things

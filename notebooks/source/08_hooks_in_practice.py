@@ -71,7 +71,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.lessons.lesson_08 import (
     attention_maps,
     clip_as_it_passes,

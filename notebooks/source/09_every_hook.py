@@ -75,7 +75,7 @@ from torch.autograd import graph
 from torch.nn.modules import module as all_modules
 from torch.utils.checkpoint import checkpoint
 
-from course_utils.exercises import hint, predict, solution, why
+from course_utils.exercises import hint, predict, replay, solution, why
 from course_utils.hooks.inventory import count_hooks
 from course_utils.lessons.lesson_09 import Handle, fix_argument
 from course_utils.lessons.side_by_side import check

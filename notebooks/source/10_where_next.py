@@ -65,7 +65,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from course_utils.exercises import check, hint, predict, solution, why
+from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.lessons import blind, evidence, methods
 from course_utils.lessons.blind import LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
 from course_utils.lessons.lesson_10 import logits_without, prove, share_on_the_cut

@@ -1,0 +1,384 @@
+"""The first event in which an answer's run differs from a right one, and that event in a sentence.
+
+There are several right answers, so an event counts only where all right runs that went the same way until then agree.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from course_utils.exercises.comparing import alike, close, differing_part
+from course_utils.exercises.events import ORDINALS, Event, Run, shorten
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, number_text, show
+
+Key = tuple[str, str, str]  # what happened, of which kind, on what
+# What is compared of each event. The others may differ among right answers.
+COMPARED = {
+    "registers": (),
+    "runs": ("got", "gave", "changed"),
+    "calls": ("got",),
+    "backward": (),
+    "changes": ("gave",),
+    "sets": ("gave",),
+    "reads": ("gave",),
+    "left": ("gave",),
+    "released": (),
+    "holds": ("gave",),
+}
+TIMES = {1: "once", 2: "twice"}
+MOST_STEPS = 300
+
+
+class Divergence(NamedTuple):
+    """The first event that differs: a sentence, the right run, and in which part which event of the two runs it is.
+
+    An event is None where a run lacks it.
+    """
+
+    sentence: str
+    right: Run
+    part: int
+    mine: Event | None
+    other: Event | None
+
+
+class Cell(NamedTuple):
+    """The events of one part with one key, in the answer's run and in a right one."""
+
+    key: Key
+    mine: Sequence[Event]
+    right: Sequence[Event]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the same happened in both."""
+        return len(self.mine) == len(self.right) and self.first_pair is None
+
+    @property
+    def first_pair(self) -> tuple[int, Event, Event] | None:
+        """The first two events that belong together and differ, after their number."""
+        for number, (one, other) in enumerate(zip(self.mine, self.right, strict=False)):
+            if not all(alike(one[name], other[name]) for name in COMPARED[one["what"]]):
+                return number, one, other
+        return None
+
+
+def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Divergence | None:
+    """The first event in which a run differs from the right runs that went the same way until then.
+
+    None where nothing is sure. `evidence` is that of the answer in the case.
+    """
+    ways = list(rights)
+    for part, words in enumerate(mine["parts"]):
+        ways = [run for run in ways if run["parts"][part : part + 1] == [words]]
+        if not ways:
+            return None
+        keys = dict.fromkeys(_key(event) for run in (mine, *ways) for event in _events(run, part))
+        if missing := _find_missing_hook(mine, ways, part):
+            return _tell(missing, mine, ways[0], part, evidence)
+        for key in keys:
+            cells = [Cell(key, _events(mine, part, key), _events(run, part, key)) for run in ways]
+            if any(cell.agrees for cell in cells):
+                ways = [run for run, cell in zip(ways, cells, strict=True) if cell.agrees]
+            elif all(Cell(key, cells[0].right, cell.right).agrees for cell in cells):
+                step = find_wrong_step(mine, rights, evidence) if key[0] == "holds" else None
+                return step or _tell(cells[0], mine, ways[0], part, evidence)
+    return find_wrong_step(mine, rights, evidence)
+
+
+def _find_missing_hook(mine: Run, ways: Sequence[Run], part: int) -> Cell | None:
+    """The first hook of a right run, where each right run registers one in a part, of any kind, and this one none."""
+    registered = [[each for each in _events(run, part) if each["what"] == "registers"] for run in (mine, *ways)]
+    if registered[0] or not all(registered[1:]):
+        return None
+    key = _key(registered[1][0])
+    return Cell(key, [], _events(ways[0], part, key))
+
+
+def _key(event: Event) -> Key:
+    return event["what"], event["kind"], event["on"]
+
+
+def _events(run: Run, part: int, key: Key | None = None) -> list[Event]:
+    """The events of a part that are compared; with `key`, those of them that have it."""
+    found = [event for event in run["events"] if event["part"] == part and event["what"] in COMPARED]
+    return [event for event in found if key in (None, _key(event))]
+
+
+def _tell(cell: Cell, mine: Run, right: Run, part: int, evidence: Evidence) -> Divergence | None:
+    if evidence["raised"] and len(cell.mine) < len(cell.right):
+        return None  # what is missing would have come after the error
+    words, tell = mine["parts"][part], TELL.get(cell.key[0])
+    if tell is None or not (said := tell(cell, (mine, right), part)):
+        return None  # what a case does with a handle follows from what was returned
+    sentence = f"{words[0].upper()}{words[1:]} {said}".rstrip(".") + "."
+    number = cell.first_pair[0] if cell.first_pair else min(len(cell.mine), len(cell.right))
+    events = (found[number] if number < len(found) else None for found in (cell.mine, cell.right))
+    return Divergence(sentence, right, part, *events)
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _tell_registering(cell: Cell, runs: Sequence[Run], part: int) -> str:
+    _, kind, on = cell.key
+    if cell.mine and cell.right:
+        more = "s" if len(cell.mine) > 1 else ""
+        return f"your answer registers {len(cell.mine)} {kind}{more} on {on}; a right one registers {len(cell.right)}"
+    mine, right = ({_key(event) for event in _events(run, part) if event["what"] == "registers"} for run in runs)
+    more, missing = _list_hooks(mine - right), _list_hooks(right - mine)
+    if not more:
+        return f"a right answer registers {missing}; yours does not"
+    return f"your answer registers {more}; a right one " + (f"registers {missing}" if missing else "does not")
+
+
+def _list_hooks(keys: set[Key]) -> str:
+    words = [f"a {kind} on {on}" for _, kind, on in sorted(keys)]
+    return " and ".join(words if len(words) < 3 else [", ".join(words[:2]), f"{len(words) - 2} more"])
+
+
+def _tell_run(cell: Cell, *_: Any) -> str:
+    _, kind, on = cell.key
+    hook = f"your {kind} on {on}"
+    if len(cell.mine) != len(cell.right):
+        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
+        return f"{hook} {mine}; in a right run it {right}"
+    number, one, other = cell.first_pair
+    if 0 < number < len(ORDINALS):
+        hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
+    got, right_got = show_apart(one["got"], other["got"])
+    if not alike(one["got"], other["got"]):
+        return f"{hook} receives {got}; in a right run it receives {right_got}"
+    if one["ended"] == "raised":
+        return ""  # the outcome says so
+    if kind == "post-accumulate-grad hook":
+        states = (" and the gradient ".join(map(show, event["gave"]["items"])) for event in (one, other))
+        return f"{hook} leaves the values {'; in a right run it leaves the values '.join(states)}"
+    gave, right = show_apart(one["gave"], other["gave"])
+    changes = ", changes it in place and" if one["changed"]["value"] else " and"
+    returns = f"returns {gave}" if one["ended"] == "returned" else f"returns nothing, so {gave} goes on"
+    there = "what it received stays as it was" if alike(one["gave"], other["gave"]) else f"{right} goes on"
+    return f"{hook} receives {got}{changes} {returns}; in a right run {there}"
+
+
+def _tell_left(cell: Cell, runs: Sequence[Run], part: int) -> str:
+    _, kind, on = cell.key
+    mine, right = (_count_left(run, part, cell.key) for run in runs)
+    if mine and right:
+        return f"your answer leaves {mine} of the kind {kind} on {on}; a right one leaves {right}"
+    if mine:
+        return f"your {kind} on {on} is not removed; in a right run it is"
+    return f"your {kind} on {on} is removed; in a right run it stays"
+
+
+def _count_left(run: Run, part: int, key: Key) -> int:
+    counts = [event["gave"]["value"] for event in run["events"] if event["part"] <= part and _key(event) == key]
+    return counts[-1] if counts else 0
+
+
+def _tell_call(cell: Cell, *_: Any) -> str:
+    on = cell.key[2]
+    if len(cell.mine) != len(cell.right):
+        mine, right = (_count(f"calls {on}", len(events)) for events in (cell.mine, cell.right))
+        return f"your answer {mine}; a right one {right}"
+    number, one, other = cell.first_pair
+    mine, right = show_apart(one["got"], other["got"])
+    return f"{on} is called with {mine} (call number {number + 1}); in a right run with {right}"
+
+
+def _tell_backward(cell: Cell, *_: Any) -> str:
+    mine, right = (_count("runs a backward", len(events)) for events in (cell.mine, cell.right))
+    return f"your answer {mine}; a right one {right}"
+
+
+def _count(doing: str, number: int) -> str:
+    """What is done, and how often: "runs twice", "does not run"."""
+    if number:
+        return f"{doing} {TIMES.get(number, f'{number} times')}"
+    verb, _, rest = doing.partition(" ")
+    return f"does not {verb.removesuffix('s')} {rest}".rstrip()
+
+
+def _tell_attribute(cell: Cell, *_: Any) -> str:
+    what, attribute, on = cell.key
+    doing = f"changes {on} in place" if what == "changes" else f"{what} `{attribute}` of {on}"
+    if not cell.mine:
+        return "" if what == "reads" else f"a right answer {doing}; yours does not"
+    if not cell.right:
+        value = f", which is {show(cell.mine[0]['gave'])} then" if what == "reads" else ""
+        return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
+    if not cell.first_pair:
+        return ""
+    mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
+    if what == "reads":
+        return f"`{attribute}` of {on} is {mine} when your answer reads it; in a right run it is {right}"
+    return f"your answer {doing}, to {mine}; a right one to {right}"
+
+
+def _tell_holding(cell: Cell, *_: Any) -> str:
+    if cell.first_pair:
+        mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
+        return f"what you returned comes to hold {mine}; in a right run it holds {right}"
+    fewer = min(len(cell.mine), len(cell.right))
+    if fewer < len(cell.mine):
+        return f"what you returned comes to hold {show(cell.mine[fewer]['gave'])}; in a right run it stays as it was"
+    return f"what you returned stays as it was; in a right run it comes to hold {show(cell.right[fewer]['gave'])}"
+
+
+TELL: dict[str, Callable[..., str]] = {
+    "registers": _tell_registering,
+    "runs": _tell_run,
+    "calls": _tell_call,
+    "backward": _tell_backward,
+    "left": _tell_left,
+    "holds": _tell_holding,
+    **dict.fromkeys(("changes", "sets", "reads"), _tell_attribute),
+}
+
+
+def _line(event: Event) -> str:
+    return f"your line {event['line']}, `{event['text']}`" if event["text"] else f"your line {event['line']}"
+
+
+# --- what is computed -------------------------------------------------------------------------------------------------
+
+
+def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Divergence | None:
+    """The first step that makes, of values that right runs have too, one that none has, and that ends in the result.
+
+    Not where a value of a right run comes of it later: then the answer only takes another way. Shapes and dtypes count
+    only where all numbers are those of a right run.
+    """
+    steps = [event for event in mine["events"] if event["what"] == "computes"][:MOST_STEPS]
+    others = [event for event in mine["events"] if event["what"] != "computes"]
+    for view in (_numbers_alone, shorten):
+        known = [view(value) for run in rights for event in run["events"] for value in _numbers(event)]
+        ends = [view(shorten(value)) for value in _numbers([evidence["returned"], evidence["seen"], others])]
+        for number, step in enumerate(steps):
+            new = [value for value in step["gave"] if not _among(view(value), known)]
+            strange = [place for place, value in enumerate(step["got"]) if not _among(view(value), known)]
+            if not new or not step["got"] or (strange and (strange != [0] or not step["on"])):
+                continue
+            if _reaches([*map(view, new)], steps[number + 1 :], known, ends, view):
+                return _tell_step(step, new[0], bool(strange), rights)
+    return _find_next_step(evidence["returned"], mine, rights)
+
+
+def _numbers_alone(value: Plain) -> Plain:
+    """The numbers of a tensor, whatever its shape and dtype."""
+    if value["type"] != "tensor":
+        return value
+    numbers = [number if isinstance(number, str) else float(number) for number in value["values"]]
+    return value | {"shape": [len(numbers)], "dtype": "", "values": numbers}
+
+
+def _reaches(
+    new: Sequence[Plain],
+    steps: Sequence[Event],
+    known: Sequence[Plain],
+    ends: Sequence[Plain],
+    view: Callable[[Plain], Plain],
+) -> bool:
+    """Whether what comes of new values in further steps ends in the result, and never is a value of a right run."""
+    came = list(new)
+    for step in steps:
+        if any(_among(view(value), came) for value in step["got"]):
+            made = [*map(view, step["gave"])]
+            if all(_among(value, known) and not {*value.get("values", ())} <= {0, 1} for value in made):
+                return False  # a mask or a yes may be equal by chance
+            came += made
+    return any(_among(value, came) for value in ends)
+
+
+def _numbers(value: Any) -> Iterator[Plain]:
+    """The tensors and the numbers with a point in plain data."""
+    if isinstance(value, dict) and value.get("type") in ("tensor", "float"):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(each)
+
+
+def _among(value: Plain, values: Sequence[Plain]) -> bool:
+    return any(_equal(value, each) for each in values)
+
+
+def _equal(one: Plain, other: Plain) -> bool:
+    """Whether two values are equal, also the smallest numbers in them: 1e-12 for 1e-6 is another way."""
+    pairs = zip(one.get("values", ()), other.get("values", ()), strict=False)
+    return alike(one, other) and all(a == b or math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-9) for a, b in pairs)
+
+
+def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Divergence | None:
+    """What the right runs make of the value with which the answer ends, where they all make the same."""
+    value = shorten(returned)
+    if value["type"] != "tensor" or any(_ends_with(run, value) for run in rights):
+        return None
+    found = [(run, event) for run in rights for event in run["events"] if _uses(event, value)]
+    made = [each for _, event in found for each in event["gave"]]
+    if not made or not all(_equal(made[0], each) for each in made):
+        return None
+    (run, event), (words, there) = found[0], show_apart(value, made[0])
+    last = next((each for each in reversed(mine["events"]) if each["what"] == "returns"), None)
+    return Divergence(f"Your answer ends with {words}; a right run makes {there} from it.", run, 0, last, event)
+
+
+def _ends_with(run: Run, value: Plain) -> bool:
+    return any(event["what"] == "returns" and alike(event["gave"], value) for event in run["events"])
+
+
+def _uses(event: Event, value: Plain) -> bool:
+    """Whether an event computes something else of a value."""
+    is_step = event["what"] == "computes" and _among(value, event["got"])
+    return is_step and not _among(value, event["gave"])
+
+
+def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) -> Divergence:
+    source, line = " and ".join(dict.fromkeys(map(show, step["got"][:2]))), _line(step)
+    beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
+    made = [value for _, event in beside for value in event["gave"]]
+    if any((value.get("dtype") == "bool") != (new.get("dtype") == "bool") for value in made):
+        made = []  # a mask says nothing about numbers
+    if strange:
+        said = f"Your answer computes with the values of {step['on']} ({line}); none of the course's does."
+    elif made and all(_equal(made[0], value) for value in made):
+        (run, event), (words, there) = beside[0], show_apart(new, made[0])
+        said = f"From {source} your answer makes {words} ({line}); a right run makes {there} from it."
+        return Divergence(said, run, step["part"], step, event)
+    else:
+        said = f"From {source} your answer makes {show(new)} ({line}); that is in none of the course's right runs."
+    return Divergence(said, rights[0], step["part"], step, None)
+
+
+def _is_beside(event: Event, step: Event) -> bool:
+    """Whether an event of a right run computes something new of the same values as a step."""
+    if event["what"] != "computes" or len(event["got"]) != len(step["got"]):
+        return False
+    made = [_numbers_alone(value) for value in event["gave"]]
+    if all(len({*value.get("values", ())}) == 1 < len(value["values"]) for value in made if "values" in value):
+        return False  # such as zeros of that shape
+    came_in = [_numbers_alone(value) for value in step["got"]]
+    return all(map(_equal, event["got"], step["got"])) and not all(_among(value, came_in) for value in made)
+
+
+def show_apart(one: Plain, other: Plain) -> tuple[str, str]:
+    """Two values in words; where these are the same for values that differ, with what does differ."""
+    part = differing_part(one, other)
+    words = show(one), show(other)
+    if part is None or words[0] != words[1]:
+        return words
+    mine, right = part.mine, part.expected
+    if mine["type"] != right["type"]:
+        return f"{words[0]} ({_kind(mine)})", f"{words[1]} ({_kind(right)})"
+    if mine.get("dtype") != right.get("dtype"):
+        return f"{words[0]} ({mine['dtype']})", f"{words[1]} ({right['dtype']})"
+    pairs = list(zip(mine["values"], right["values"], strict=True))[: MAX_SHOWN + 1]
+    place = next((place for place, pair in enumerate(pairs) if not close(*pair)), None)
+    if place is None:
+        return words[0], "a tensor like that, but for numbers further on"
+    mine, right = map(number_text, pairs[place])
+    return f"{words[0]}, with {mine} at place {place}", f"one with {right} there"
+
+
+def _kind(value: Plain) -> str:
+    return {"tensor": "a tensor", "int": "a plain number", "float": "a plain number"}.get(value["type"], value["type"])

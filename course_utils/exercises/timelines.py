@@ -1,0 +1,202 @@
+"""An answer's run beside a right one: found for a refused answer, and shown as two time lines."""
+
+import difflib
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from course_utils.exercises.comparing import alike, facts
+from course_utils.exercises.divergence import Divergence, find_divergence
+from course_utils.exercises.engine import Exercise
+from course_utils.exercises.events import Event, Run, record_run
+from course_utils.exercises.evidence import TimeIsUp
+from course_utils.exercises.outcome import Outcome
+from course_utils.exercises.plain import Evidence, Plain, show
+from course_utils.exercises.recorded import recorded_runs
+from course_utils.root import has_answers
+from course_utils.show import page_templates
+
+COLUMN = 48  # of plain text, in characters
+LONGEST = 160  # characters that are shown of an event
+MOST_ROWS = 20  # of a part, before the first difference and from there on
+FIRST = "first difference"
+NO_EVENT = "(nothing of the kind)"
+
+
+class Comparison(NamedTuple):
+    """A refused answer's run in the first case that fails (`given`, in words), and how it differs from a right one."""
+
+    given: str
+    run: Run
+    divergence: Divergence | None
+
+
+def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison | None:
+    """Run an answer again where it fails first, and right ones beside it. None where it passes, or cannot be watched.
+
+    Not watched is what changes the world of everybody, such as Python's modules, or does not come to an end. An answer
+    that behaves otherwise when it is watched tells nothing; nor does a right one.
+    """
+    got, (reference, _) = exercise.observe(answer, seed), exercise.lazy_key(seed)
+    pairs = zip(got, reference, strict=False)
+    at = next((number for number, pair in enumerate(pairs) if not _passes(*pair)), None)
+    ends = (got[-1]["raised"] or {}).get("type") != TimeIsUp.__name__
+    if at is None or not ends or any(case["world"] for case in got):
+        return None
+    evidence, run = record_run(exercise.make_cases, answer, seed, exercise.limit, at)
+    if not (_passes(evidence, got[at]) and _passes(got[at], evidence)):
+        return None
+    if has_answers():
+        rights = right_runs(exercise, seed, at, reference[at])
+    else:
+        rights = recorded_runs(exercise.lesson, exercise.name, seed, at)
+    return Comparison(got[at]["given"], run, find_divergence(run, rights, evidence))
+
+
+def right_runs(exercise: Exercise, seed: int, at: int, expected: Evidence) -> list[Run]:
+    """What happens in a case, by number, with each right answer that behaves there as ever when it is watched."""
+    runs = []
+    for each in exercise.answers:
+        exercise.observe(each.function, seed, at=0)  # what it imports would take long while every call is watched
+        evidence, run = record_run(exercise.make_cases, each.function, seed, exercise.limit, at)
+        runs += [run] if _passes(evidence, expected) else []
+    return runs
+
+
+def _passes(one: Evidence, other: Evidence) -> bool:
+    """Whether an answer does all that counts in a case as another does it."""
+    return all(alike(fact.mine, fact.expected) for fact in facts(one, other))
+
+
+def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: Outcome) -> Outcome:
+    """A refusal for which no cause is known, with the first event that differs from a right run, where one does."""
+    if outcome.symbol != "✗" or outcome.cause:
+        return replace(outcome, can_replay=bool(outcome.cause))
+    with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
+        found = compare_runs(exercise, answer, seed)
+        if found and found.divergence:
+            return replace(outcome, event=found.divergence.sentence, can_replay=True)
+    return outcome
+
+
+# --- the two time lines -----------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """An event of each run, in words; `mark` is what makes the row stand out."""
+
+    mine: str
+    right: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Timelines:
+    """The run of an answer and a right one side by side, up to the first difference, as text and as a table."""
+
+    name: str
+    comparison: Comparison
+
+    @property
+    def sentence(self) -> str:
+        """What differs first."""
+        found = self.comparison.divergence
+        return found.sentence if found else "No event differs: compare what came out, which check says."
+
+    @property
+    def parts(self) -> list[tuple[str, list[Row]]]:
+        """What happened when: words, and the events in both runs."""
+        run, found = self.comparison.run, self.comparison.divergence
+        rows = []
+        for part, words in enumerate(run["parts"]):
+            mine = [event for event in run["events"] if event["part"] == part]
+            right = found.right["events"] if found and part <= found.part else []
+            right = [event for event in right if event["part"] == part]
+            rows.append((words, [*_rows_of(mine, right, found if found and part == found.part else None)]))
+        return [(words, _cut(events)) for words, events in rows if events]
+
+    def __str__(self) -> str:
+        lines = [f"replay({self.name}) for {self.comparison.given}", self.sentence]
+        lines.append(f"  {'your run':<{COLUMN}} | a right run, up to the first difference")
+        for words, rows in self.parts:
+            lines.append(f"{words}:")
+            for row in rows:
+                cells = [textwrap.wrap(text, COLUMN) for text in row[:2]]
+                lines += [f"  >> {row.mark}:"] if row.mark else []
+                lines += [f"  {one:<{COLUMN}} | {two}" for one, two in itertools.zip_longest(*cells, fillvalue="")]
+        return "\n".join(line.rstrip(" |") for line in lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return page_templates().get_template("replay.html.j2").render(view=self)
+
+
+def _rows_of(mine: Sequence[Event], right: Sequence[Event], found: Divergence | None) -> Iterator[Row]:
+    """The rows of a part. In that of the first difference, the right run ends with it."""
+    if found is None:
+        yield from _align(mine, right)
+        return
+    at = next((number for number, event in enumerate(mine) if event is found.mine), len(mine))
+    at_right = next((number for number, event in enumerate(right) if event is found.other), None)
+    words = {_tell(event) for event in mine[:at]}
+    before = [event for event in right if _tell(event) in words] if at_right is None else right[:at_right]
+    yield from _align(mine[:at], before)
+    there = [_tell(event) if event else NO_EVENT for event in (found.mine, found.other)]
+    yield Row(*there, FIRST)
+    yield from _align(mine[at + 1 :], [])
+
+
+def _cut(rows: Sequence[Row]) -> list[Row]:
+    """The rows of a part, of a long one those about the first difference, or else the first ones."""
+    at = next((number for number, row in enumerate(rows) if row.mark), 0)
+    start, end = max(0, at - MOST_ROWS), at + MOST_ROWS
+    before = [Row(f"… {start} before", "…")] if start else []
+    after = [Row(f"… {len(rows) - end} more", "…")] if end < len(rows) else []
+    return [*before, *rows[start:end], *after]
+
+
+def _align(mine: Sequence[Event], right: Sequence[Event]) -> Iterator[Row]:
+    """The events of both runs, equal ones beside each other."""
+    texts = [[_tell(event) for event in events] for events in (mine, right)]
+    for _, start, end, start_right, end_right in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
+        beside = itertools.zip_longest(texts[0][start:end], texts[1][start_right:end_right], fillvalue="")
+        yield from itertools.starmap(Row, beside)
+
+
+def _tell(event: Event) -> str:
+    """An event in words."""
+    said = textwrap.shorten(WORDS[event["what"]](event), LONGEST, placeholder=" …")
+    return said.replace("what was returned", "the result")
+
+
+def _tell_run(event: Event) -> str:
+    _, kind, on = event["what"], event["kind"], event["on"]
+    said = f"{kind} on {on} receives {show(event['got'])}"
+    if event["ended"] == "raised":
+        return f"{said} and raises"
+    return f"{said}; {show(event['gave'])} goes on" + (" (nothing was returned)" * (event["ended"] != "returned"))
+
+
+def _list(values: Sequence[Plain]) -> str:
+    return " and ".join(map(show, values)) or "nothing"
+
+
+WORDS: dict[str, Callable[[Event], str]] = {
+    "registers": lambda event: f"{event['kind']} on {event['on']} is registered",
+    "removes": lambda event: f"{event['kind']} on {event['on']} is removed",
+    "released": lambda event: f"{event['kind']} on {event['on']} is removed by its handle",
+    "left": lambda event: f"{event['kind']}s on {event['on']} that are there now: {show(event['gave'])}",
+    "runs": _tell_run,
+    "calls": lambda event: f"{event['on']} is called with {show(event['got'])} and gives {show(event['gave'])}",
+    "backward": lambda event: "a backward runs",
+    "changes": lambda event: f"{event['on']} is changed in place to {show(event['gave'])}",
+    "sets": lambda event: f"{event['kind']} of {event['on']} is set to {show(event['gave'])}",
+    "reads": lambda event: f"{event['kind']} of {event['on']} is read: {show(event['gave'])}",
+    "computes": lambda event: f"from {_list(event['got'])} comes {_list(event['gave'])}",
+    "holds": lambda event: f"the result holds {show(event['gave'])}",
+    "returns": lambda event: f"{show(event['gave'])} is returned",
+}

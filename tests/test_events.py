@@ -1,0 +1,251 @@
+"""What happens in an answer's run, and the first event that differs from a right one."""
+
+import contextlib
+
+import pytest
+import torch
+
+from course_utils.exercises import check, saved_progress
+from course_utils.exercises.divergence import find_divergence
+from course_utils.exercises.engine import exercises_of, find
+from course_utils.exercises.events import record_run
+from course_utils.exercises.timelines import compare_runs, right_runs
+
+
+def two_hooks(tensor, hook):
+    handle = tensor.register_hook(hook)
+    tensor.register_hook(lambda grad: handle.remove())
+
+
+def one_too_many(tensor, hook):
+    tensor.register_hook(hook)
+    tensor.register_hook(lambda grad: None)
+
+
+def removed_in_the_second_run(tensor, hook):
+    runs = []
+
+    def once(grad):
+        runs.append(grad)
+        if len(runs) == 2:
+            handle.remove()
+            return None
+        return hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+def hook_called_twice(tensor, hook):
+    def once(grad):
+        handle.remove()
+        return hook(grad) * 0 + hook(grad)
+
+    handle = tensor.register_hook(once)
+
+
+def nothing_returned(tensor, factor):
+    def scale(grad):
+        grad * factor
+
+    return tensor.register_hook(scale)
+
+
+def changed_in_place(tensor, factor):
+    return tensor.register_hook(lambda grad: grad.mul_(factor))
+
+
+def another_kind(layer, channel):
+    def silence(module, args):
+        new = args[0].clone()
+        new[:, channel] = 0
+        return (new,)
+
+    return layer.register_forward_pre_hook(silence)
+
+
+def read_too_early(tensor):
+    seen = []
+    tensor.register_hook(lambda grad: seen.append(tensor.grad))
+    return seen
+
+
+def stored_itself(tensors):
+    seen = {}
+    for name, tensor in tensors.items():
+        tensor.register_hook(lambda grad, name=name: seen.update({name: grad}))
+    return seen
+
+
+@contextlib.contextmanager
+def first_stays(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    finally:
+        for handle in handles[1:]:
+            handle.remove()
+
+
+def old_arguments(module, hooks, args):
+    new = args
+    for hook in hooks.values():
+        result = hook(module, args)
+        if result is not None:
+            new = result if isinstance(result, tuple) else (result,)
+    return new
+
+
+def only_children(model, x):
+    shapes, handles = {}, []
+    for name, module in model.named_children():
+
+        def note(_, args, output, name=name):
+            shapes[name] = tuple(output.shape)
+
+        handles.append(module.register_forward_hook(note))
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return shapes
+
+
+def mean_of_all(gradient):
+    flat = gradient.flatten(2)
+    return flat.mean(1)
+
+
+def no_mean(gradient):
+    return gradient.sum(dim=(2, 3))
+
+
+def no_return(relu):
+    relu.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "answer", "sentence"),
+    [
+        (
+            "hook_once",
+            two_hooks,
+            "In the call your answer registers 2 tensor hooks on `tensor`; a right one registers 1.",
+        ),
+        (
+            "hook_once",
+            removed_in_the_second_run,
+            "In the first backward your tensor hook on `tensor` is not removed; in a right run it is.",
+        ),
+        (
+            "hook_once",
+            hook_called_twice,
+            "In the first backward your answer calls `hook` twice; a right one calls `hook` once.",
+        ),
+        (
+            "scale_gradient",
+            nothing_returned,
+            "In the first backward your tensor hook on `tensor` receives [[-1.75, -2.5], [1.5, 2.75]] and returns "
+            "nothing, so [[-1.75, -2.5], [1.5, 2.75]] goes on; in a right run [[-5.25, -7.5], [4.5, 8.25]] goes on.",
+        ),
+        (
+            "scale_gradient",
+            changed_in_place,
+            "In the first backward your tensor hook on `tensor` receives [100., 100.], changes it in place and returns "
+            "[1000., 1000.]; in a right run what it received stays as it was.",
+        ),
+        (
+            "silence_channel",
+            another_kind,
+            "In the call your answer registers a forward pre-hook on `layer`; a right one registers a forward hook on "
+            "`layer`.",
+        ),
+        (
+            "record_gradient",
+            read_too_early,
+            "In the first backward your answer reads `grad` of `tensor`, which is None then (your line {}, "
+            "`tensor.register_hook(lambda grad: seen.append(tensor.grad))`); a right one does not.",
+        ),
+        (
+            "record_by_name",
+            stored_itself,
+            "In the first backward what you returned comes to hold {{'hidden': [4600., 4800.], 'input': "
+            "[9200., 9600.]}}; in a right run it holds {{'hidden': [46., 48.], 'input': [9200., 9600.]}}.",
+        ),
+        (
+            "hooked",
+            first_stays,
+            "At the first end of a `with` block your forward hook on `modules[0]` is not removed; in a right run it "
+            "is.",
+        ),
+        (
+            "run_pre_hooks",
+            old_arguments,
+            "In the call a function in `hooks` is called with (([2.75, -1.5],),) (call number 3); in a right run with "
+            "(([27.5, -15.],),).",
+        ),
+        (
+            "output_shapes",
+            only_children,
+            "In the call your answer registers a forward hook on `model.1`; a right one registers a forward hook on "
+            "`model.1.0` and a forward hook on `model.1.1.layer`.",
+        ),
+        (
+            "channel_weights",
+            mean_of_all,
+            "From [[[-2., 1.75, -1., 0.75], [-1.25, 1., -2., 0.75]]] your answer makes [[-1.625, 1.375, -1.5, 0.75]] "
+            "(your line {}, `return flat.mean(1)`); a right run makes [[-0.5, -1.5]] from it.",
+        ),
+        (
+            "channel_weights",
+            no_mean,
+            "Your answer ends with [[-0.5, -1.5]]; a right run makes [[-0.125, -0.375]] from it.",
+        ),
+    ],
+)
+def test_the_first_event_that_differs_is_said(exercise, answer, sentence):
+    line = answer.__code__.co_firstlineno + 2 if "{}" in sentence else 0
+    comparison = compare_runs(find(exercise), answer, 0)
+    assert comparison.divergence.sentence == sentence.format(line)
+
+
+def test_a_refusal_without_a_known_cause_says_the_first_event(monkeypatch):
+    monkeypatch.setattr(saved_progress, "_in_memory", {})
+    one_too_many.__name__ = "hook_once"
+    said = str(check(one_too_many))
+    assert "Likely cause" not in said
+    assert "  First difference: In the call your answer registers 2 tensor hooks on `tensor`; a right one" in said
+    assert said.endswith("See both runs side by side: replay(hook_once)")
+
+
+def a_second_way(layer, channel):
+    mask = torch.ones(1)
+
+    def silence(module, args, output):
+        keep = torch.ones_like(output)
+        keep[:, channel] = mask * 0
+        return keep * output
+
+    return layer.register_forward_hook(silence)
+
+
+def test_what_passes_has_no_first_difference():
+    assert compare_runs(find("silence_channel"), a_second_way, 0) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", exercises_of(), ids=lambda each: each.name)
+def test_right_answers_behave_as_ever_when_they_are_watched_and_none_differs_from_itself(exercise):
+    reference = exercise.observe(exercise.reference, 0)
+    runs = right_runs(exercise, 0, 0, reference[0])
+    assert len(runs) == len(exercise.answers)
+    for answer in exercise.answers:
+        evidence, again = record_run(exercise.make_cases, answer.function, 0, exercise.limit, 0)
+        assert find_divergence(again, runs, evidence) is None
+
+
+def no_gradients_for_anybody(tensor):
+    torch.set_grad_enabled(False)
+    return 0.0
+
+
+def test_an_answer_that_changes_the_world_of_everybody_is_not_run_once_more():
+    assert compare_runs(find("largest"), no_gradients_for_anybody, 0) is None
