@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from course_utils.exercises.comparing import Cases, alike, close, facts, kind_of_error, plain_state, side_effects
+from course_utils.exercises.comparing import Cases, Fact, alike, close, facts, kind_of_error, plain_state, side_effects
 from course_utils.exercises.outcome import Stage
 from course_utils.exercises.plain import Evidence, Plain, number_text
 
@@ -122,18 +122,27 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
 
 
 def relate_numbers(got: Cases, key: Cases) -> str:
-    """What all numbers of the first aspect that differs have in common, wherever it differs; empty if nothing."""
+    """What all numbers of the first aspect that differs have in common, in every case in which it is; empty if nothing,
+    or if one case alone tells.
+    """
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
-    wrong = [fact for fact in found if not alike(fact.mine, fact.expected)]
-    if not wrong or _is_a_count(wrong[0].words, wrong[0].expected):
+    wrong = next((fact for fact in found if not alike(fact.mine, fact.expected)), None)
+    if wrong is None or _is_a_count(wrong.words, wrong.expected):
         return ""
-    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in wrong if fact.words == wrong[0].words]
-    if not all(mine and len(mine) == len(expected) for mine, expected in pairs):
+    same = [fact for fact in found if fact.words == wrong.words]
+    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
+    if not all(mine and len(mine) == len(expected) for mine, expected in pairs) or not all(map(_has_shape, same)):
+        return ""
+    if sum(not alike(fact.mine, fact.expected) for fact in same) < 2:
         return ""
     for relation in RELATIONS:
         if said := relation.find(pairs):
             return relation.sentence.format(said)
     return ""
+
+
+def _has_shape(fact: Fact) -> bool:
+    return fact.mine.get("shape") == fact.expected.get("shape")
 
 
 def _is_a_count(words: str, expected: Plain) -> bool:

@@ -15,16 +15,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from course_utils.exercises.answers import Answer, Mistake, Page, read_page, run_answer, with_docstrings
-from course_utils.exercises.causes import Mistakes
+from course_utils.exercises.causes import Mistakes, relate_numbers
 from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, Prediction, is_blank, read_declarations, read_predictions
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import judge
+from course_utils.exercises.judging import find_first_wrong, judge
 from course_utils.exercises.outcome import Outcome
-from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds, slip_of
+from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds
+from course_utils.exercises.repair import find_repair
 from course_utils.root import ANSWERS, CourseError, has_answers, nearest
 
 LESSONS = "course_utils.lessons"
+SECONDS_FOR_AN_EDIT = 0.5  # that an edited answer has for a case
 
 
 @dataclass(repr=False)
@@ -111,6 +113,9 @@ class Exercise(Declaration):
         """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
         return secrets.randbits(31) if has_answers() else secrets.choice(recorded_seeds(self.lesson)[1:])
 
+    def _second_seed(self) -> int:
+        return VISIBLE_SEED + 1 if has_answers() else recorded_seeds(self.lesson)[1]
+
     def check(self, function: Callable, seed: int) -> Outcome:
         """Try `function` in the cases of `seed` and say what came of it."""
         if is_blank(function):
@@ -121,9 +126,27 @@ class Exercise(Declaration):
         got = self.observe(function, seed)
         reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
-        if outcome.passed or outcome.cause or seed != VISIBLE_SEED:
+        if outcome.passed or outcome.cause:
             return outcome
-        return replace(outcome, cause=slip_of(self.name, got, outcome.stage))
+        return replace(outcome, cause=self._find_cause(function, seed, got, reference))
+
+    def _find_cause(self, function: Callable, seed: int, got: Cases, reference: Cases) -> str:
+        """What holds of the answer with the inputs of two seeds; empty if nothing."""
+        other = self._second_seed() if seed == VISIBLE_SEED else VISIBLE_SEED
+        other_reference, _ = self.lazy_key(other)
+        relation = relate_numbers(got, reference)
+        if relation and relate_numbers(self.observe(function, other), other_reference) == relation:
+            return relation
+        at = find_first_wrong(got, reference)
+
+        def passes(edited: Callable) -> bool:
+            there = self.observe(edited, seed, SECONDS_FOR_AN_EDIT, at)
+            return find_first_wrong(there, reference[at : at + 1]) is None and all(
+                find_first_wrong(self.observe(edited, each, SECONDS_FOR_AN_EDIT), key) is None
+                for each, key in ((seed, reference), (other, other_reference))
+            )
+
+        return find_repair(function, passes)
 
     def judge(self, got: Cases, reference: Cases, mistakes: Mistakes) -> Outcome:
         """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
-from course_utils.exercises.recorded import slip_sentences
 from course_utils.live.material import Step, lessons, plan_of, settings_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
@@ -274,5 +273,5 @@ def _free_name(folder: Path, began: float) -> str:
 
 def _says(exercise: Exercise, cause: str) -> bool:
     """Whether the course itself could have said this of an answer; a learner's own words are not projected."""
-    known = {mistake.message for mistake in exercise.mistakes} | set(slip_sentences())
+    known = {mistake.message for mistake in exercise.mistakes}
     return all(each in known for each in cause.split(" Besides: "))
