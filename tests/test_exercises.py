@@ -180,30 +180,17 @@ def test_every_mutant_is_refused_or_declared_equivalent(name):
     exercise, mutants = EXERCISES[name], made_of(name)
     equivalent = {mutant.edit for mutant in mutants if reasons_for(exercise, mutant)}
     tried = [each for at, each in enumerate(mutants) if at % 6 == 0 or each.edit in equivalent]
-    passing, refused = try_mutants(exercise, tried)
+    passing, _ = try_mutants(exercise, tried)
     assert len(mutants) >= 30
     assert {mutant.edit for mutant in passing} == equivalent
     assert unused_equivalents(exercise, mutants) == []
 
 
 REPAIRED = [
-    (
-        "largest",
-        "return torch.max(tensor).item() - 1",
-        "line 2, `return torch.max(tensor).item() - 1`: one part of its",
-    ),
-    (
-        "largest",
-        "return tensor.flatten().sort().values[-2].item()",
-        "one of its numbers or flags should be another one",
-    ),
+    ("largest", "return torch.max(tensor).item() - 1", "line 2, `return torch.max(tensor).item() - 1`: one part of"),
+    ("largest", "return tensor.flatten().sort().values[-2].item()", "one of its numbers or flags should be another"),
     ("channel_weights", "return gradient.sum((2, 3))", "You took the sum."),
     ("pass_relu", "return grad * (f > 0) * (grad > 0) if rule == 'guided' else grad * (f > 0)", ""),
-    (
-        "record_norms",
-        "n = []\n    for a in activations:\n        a.register_hook(lambda g: n.append(g.max().item()))\n    return n",
-        "",
-    ),
     ("largest", "return 7.25", ""),
 ]
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from course_utils.exercises.edits import Mutant, mutants_of
 from course_utils.exercises.answers import Equivalent
 from course_utils.exercises.cases import Numbers
+from course_utils.exercises.edits import Mutant, mutants_of
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import TimeIsUp
 from course_utils.exercises.outcome import Outcome

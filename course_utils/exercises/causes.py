@@ -12,6 +12,7 @@ from course_utils.exercises.plain import Evidence, Plain, number_text
 # The message of each mistake, with what its function does in every case, or a function that tells it, `at` one case or
 # of all.
 Mistakes = Iterable[tuple[str, Cases | Callable[..., Cases]]]
+BESIDES = " Besides: "  # between the messages of two mistakes in one answer
 Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and the words for what differs
 Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
 
@@ -84,19 +85,22 @@ def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
 
 
 def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> list[str]:
-    """The messages of mistakes each of which explains other aspects; none where they leave an aspect unexplained.
+    """The messages of mistakes each of which explains other aspects; others may be left unexplained.
 
-    A mistake explains aspects if the answer does there, in every case, what the mistake does.
+    A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
+    than one case.
     """
     causes = []
     for message, cases in candidates:
         found = _differences(cases, key)
         aspects = {words for _, words in found}
         touched = {place: value for place, value in left.items() if place[1] in aspects}
-        if found and touched.keys() == found.keys() and all(alike(touched[place], found[place]) for place in found):
+        told_by = {number for number, _ in found}
+        does_the_same = touched.keys() == found.keys() and all(alike(left[each], found[each]) for each in found)
+        if len(told_by) > 1 and does_the_same:
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
-    return [] if left else causes
+    return causes
 
 
 def _differences(got: Cases, key: Cases) -> Differences:

@@ -25,10 +25,10 @@ CHANGES = {
     "hooks": "your function left a hook on `{name}`: remove those that have done their work, even if an error comes",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
-KEPT_ALIVE = (
-    "an input is still in memory when all is over, so something that your answer made still refers to it: perhaps "
+KEPT_ALIVE = "an input is still in memory when all is over, so something that your answer made still refers to it: "
+KEPT_ALIVE += (
+    "perhaps a stored tensor that is not detached, or a hook whose function uses the tensor that the hook is on"
 )
-KEPT_ALIVE += "a stored tensor that is not detached, or a hook whose function uses the tensor that the hook is on"
 
 
 class Fact(NamedTuple):
@@ -76,12 +76,16 @@ def _raised_type(case: Evidence) -> str | None:
 def _values(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """What was returned and what was seen. What is said of the answer in words comes first."""
     seen = [
-        Fact(f"{label} {'were' if PLURAL.match(label) else 'was'}", got["seen"].get(label, NOTHING), value)
+        Fact(f"{label} {_was_or_were(label)}", got["seen"].get(label, NOTHING), value)
         for label, value in expected["seen"].items()
     ]
     yield from (fact for fact in seen if fact.words.startswith(IN_WORDS))
     yield Fact("your function returned", got["returned"], expected["returned"])
     yield from (fact for fact in seen if not fact.words.startswith(IN_WORDS))
+
+
+def _was_or_were(label: str) -> str:
+    return "were" if PLURAL.match(label) else "was"
 
 
 def _gradients(got: Evidence, expected: Evidence) -> Iterator[Fact]:

@@ -1,8 +1,8 @@
 """Small edits of an answer.
 
-Of a right answer they make mutants, each of which the checker has to refuse. One that passes shows an input that no case
-has, or is *equivalent*: it is right as well, wherever the task allows it to be called. Those are declared beside their
-exercise, by the edit and with the reason. Of a learner's answer they may make a right one, see `repair`.
+Of a right answer they make mutants, each of which the checker has to refuse. One that passes shows an input that no
+case has, or is *equivalent*: it is right as well, wherever the task allows it to be called. Those are declared beside
+their exercise, by the edit and with the reason. Of a learner's answer they may make a right one, see `repair`.
 
 `edit_node` says for each kind of node in an answer's syntax tree by which operators it is edited; `SPOILS` are what an
 answer may do to its arguments before anything else.

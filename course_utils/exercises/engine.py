@@ -8,16 +8,18 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from course_utils.exercises.answers import Answer, Mistake, Page, read_page, run_answer, with_docstrings
-from course_utils.exercises.causes import Mistakes, relate_numbers
+from course_utils.exercises.answers import Answer, Mistake, Page, combine, read_page, run_answer, with_docstrings
+from course_utils.exercises.causes import BESIDES, Mistakes, relate_numbers
 from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, Prediction, is_blank, read_declarations, read_predictions
+from course_utils.exercises.edits import define
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
 from course_utils.exercises.judging import find_first_wrong, judge
 from course_utils.exercises.outcome import Outcome
@@ -65,6 +67,17 @@ class Exercise(Declaration):
         """The usual mistakes."""
         return [Mistake(source, self._run(source), message) for message, source in self.page.mistakes]
 
+    @functools.cached_property
+    def pairs(self) -> list[Mistake]:
+        """Two of the usual mistakes in one answer, where both fit into the reference."""
+        found = []
+        for (message, one), (besides, other) in itertools.combinations(self.page.mistakes, 2):
+            source = combine(self.page.answers[0], one, other)
+            function = define(source, self.name, self.namespace) if source else None
+            if function:
+                found.append(Mistake(source, function, f"{message}{BESIDES}{besides}"))
+        return found
+
     @property
     def source(self) -> str:
         """The reference answer's text with its task, as it would stand in a notebook."""
@@ -106,8 +119,10 @@ class Exercise(Declaration):
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        mistakes = [(each.message, functools.partial(self.observe, each.function, seed)) for each in self.mistakes]
-        return self.observe(self.reference, seed), mistakes
+        return self.observe(self.reference, seed), self._lazily(self.mistakes, seed)
+
+    def _lazily(self, mistakes: list[Mistake], seed: int) -> Mistakes:
+        return [(each.message, functools.partial(self.observe, each.function, seed)) for each in mistakes]
 
     def fresh_seed(self) -> int:
         """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
@@ -126,6 +141,8 @@ class Exercise(Declaration):
         got = self.observe(function, seed)
         reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
+        if not (outcome.passed or outcome.cause) and has_answers():
+            outcome = self.judge(got, reference, self._lazily(self.pairs, seed))
         if outcome.passed or outcome.cause:
             return outcome
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from course_utils.exercises.causes import Mistakes, find_causes
+from course_utils.exercises.causes import BESIDES, Mistakes, find_causes
 from course_utils.exercises.comparing import Cases, Fact, alike, close, differing_part, facts, side_effects
 from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
 from course_utils.exercises.outcome import Outcome, Stage
@@ -19,9 +19,7 @@ GENERATOR_FOR_CONTEXT = "a generator (put `@contextlib.contextmanager` above the
 
 
 class Difference(NamedTuple):
-    """The first thing in which an answer differs from the reference: at which stage, a sentence about it, and the number
-    of the case.
-    """
+    """The first thing in which an answer differs from the reference: at which stage, in words, and in which case."""
 
     stage: Stage
     sentence: str
@@ -38,7 +36,7 @@ def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int =
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
     sentence = _close_sentence(difference.sentence, _find_besides(got, key, difference))
-    cause = " Besides: ".join(find_causes(got, key, mistakes))
+    cause = BESIDES.join(find_causes(got, key, mistakes))
     return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
 
 

@@ -27,7 +27,7 @@ class Repair(NamedTuple):
 
 
 def find_repair(function: Callable, passes: Callable[[Callable], bool]) -> str:
-    """The sentence of the first edit of `function` with which it `passes`; empty where none does, or no text is there."""
+    """The sentence of the first edit with which `function` `passes`; empty where none does, or no text is there."""
     end = time.monotonic() + SECONDS
     tried = itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function))
     return next((repair.sentence for repair in tried if passes(repair.function)), "")

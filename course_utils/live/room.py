@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.engine import Exercise, Prediction, exercises_of, predictions_of
 from course_utils.exercises.outcome import Stage
 from course_utils.live.material import Step, lessons, plan_of, settings_of
@@ -274,4 +275,4 @@ def _free_name(folder: Path, began: float) -> str:
 def _says(exercise: Exercise, cause: str) -> bool:
     """Whether the course itself could have said this of an answer; a learner's own words are not projected."""
     known = {mistake.message for mistake in exercise.mistakes}
-    return all(each in known for each in cause.split(" Besides: "))
+    return all(each in known for each in cause.split(BESIDES))
