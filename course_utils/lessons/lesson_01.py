@@ -97,7 +97,7 @@ def scale_gradient(rng):
 
 @exercise
 def keep_positive(rng):
-    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 4])
+    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 2**14])
     h = x * rng.mixed(4)
     yield Case({"tensor": h}, _go_back_thrice(x, h, slope), shown="tensor = h = x·s")
     c, d = rng.leaf(2, 2), rng.leaf(2, 2)
@@ -120,11 +120,12 @@ def keep_positive(rng):
 
 
 class _Shift(nn.Module):
-    """A layer with two biases, and a `bias_scale`, which is none."""
+    """A layer with two biases, one of which is a row (1, 2), and a `bias_scale`, which is none."""
 
     def __init__(self):
         super().__init__()
         self.in_proj_bias, self.s, self.bias, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(4))
+        self.bias = nn.Parameter(torch.ones(1, 2))
 
     def forward(self, x):
         return self.bias_scale * x + (self.in_proj_bias + self.s) + self.bias

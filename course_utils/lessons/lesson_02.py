@@ -244,6 +244,23 @@ def count_saved_bytes(rng):
 
         yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
 
+    def exp_twice(x):
+        torch.autograd.grad(x.exp().sum(), x)  # when this is over, the memory of its exp is used again
+        return x.exp()
+
+    memory = []
+
+    def note_memory(x):
+        result = exp_twice(x)
+        memory.append(StorageWeakRef(result.untyped_storage()))
+        return result
+
+    def look(_):
+        return {"whether the memory of the result is freed": memory[0].expired()}
+
+    shown = "exp, after a backward of another exp of its own, 4 numbers, and no backward afterwards"
+    yield Case({"function": note_memory, "x": rng.leaf(4)}, look, shown=shown)
+
     def refuse(x):
         raise ValueError("this function has had enough")
 

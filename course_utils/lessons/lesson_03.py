@@ -243,6 +243,15 @@ def hooked(rng):
 
     shown = "a Linear layer, a Sequential and a Flatten, and a hook that doubles the output"
     yield Case({"modules": modules, "hook": double}, in_and_out, shown=shown)
+    pair = [whole_weights(nn.Linear(2, 2), rng), nn.Identity()]
+
+    def twice(manager):
+        with manager as handles:
+            found = {"the model's output inside the block": pair[0](x), "the number of handles": len(handles)}
+        return found | {"the number of hooks after the block": len(pair[0]._forward_hooks)}
+
+    shown = "a Linear layer, an Identity and the Linear layer again, and a hook that doubles the output"
+    yield Case({"modules": [*pair, pair[0]], "hook": double}, twice, shown=shown)
     for error in (RuntimeError, KeyboardInterrupt):
         layer = whole_weights(nn.Linear(2, 2), rng)
         seen = []

@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise
@@ -460,9 +461,12 @@ def pretend_saved(rng):
 
         def lie(manager, x=x, factor=factor):
             with manager:
-                square, product = x * x, factor @ x
+                square, product, unused = x * x, factor @ x, x.exp()
+            memory = StorageWeakRef(unused.untyped_storage())  # `exp` saves its own result
+            del unused
             (square.sum() + product.sum()).backward()
             found = {"x · x": square, "x.grad of x · x and F @ x together": kept(x.grad), "x": x, "F": factor}
+            found["whether exp(x), made in the block and no longer used, is out of memory"] = memory.expired()
             x.grad = None
             (x * x).sum().backward()
             return found | {"x.grad of x · x after the block": x.grad}
@@ -501,6 +505,11 @@ def leaf_without_gradient(rng):
         yield Case({"w": w, "x": x}, compare, fresh=True)
 
 
+def _number(handle) -> int:
+    """The number that torch gave a hook; of a handle for several tensors, that of its first hook."""
+    return handle.id if hasattr(handle, "id") else handle.handles[0].id
+
+
 @exercise
 def out_of_order(rng):
     for size in (1, 2):
@@ -518,7 +527,7 @@ def out_of_order(rng):
                 rule.register_hook(lambda grad, name=name: ran.append(name))
             one, other = handles
             found = {"in the lesson's program: who ran": order(rule), "in yours: who ran": order(w)}
-            found |= {"in yours: whether the first handle is the older one": one.id < other.id}
+            found |= {"in yours: whether the first handle is the older one": _number(one) < _number(other)}
             one.remove()
             found |= {"in yours: who ran after the first handle was removed": order(w)}
             other.remove()
