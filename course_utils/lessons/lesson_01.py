@@ -26,7 +26,7 @@ def record_gradient(rng):
         return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
 
     yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
-    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1)
+    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1) / 3
     earlier = []
 
     def three_passes(seen):
@@ -73,7 +73,7 @@ def _go_back_thrice(x: torch.Tensor, h: torch.Tensor, slope: torch.Tensor) -> Ca
 
 @exercise
 def scale_gradient(rng):
-    for factor in (3, -0.5, 0):
+    for factor in (2.5, -0.5, 0):
         x, slope = rng.leaf(2, 2), rng.quarters(2, 2)
         h = x * rng.whole(2, 2)
         yield Case({"tensor": h, "factor": factor}, _go_back_thrice(x, h, slope))
@@ -233,7 +233,7 @@ def record_by_name(rng):
 
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
-    leaf, slope = rng.leaf(2), rng.quarters(2)
+    leaf, slope = rng.leaf(2), rng.quarters(2) / 3
     d = 3 * rng.leaf(2)
     h = leaf * 2
     e = h + d

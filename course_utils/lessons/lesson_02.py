@@ -21,7 +21,7 @@ def gradients_of_all(rng):
     y = a * b
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, _watch_passes(y), shown="the graph a = w + x, b = w + 1, y = a·b", fresh=True)
-    x, w = rng.quarters(4).requires_grad_(), rng.quarters(4).requires_grad_()
+    x, w = (rng.quarters(4) / 3).requires_grad_(), rng.quarters(4).requires_grad_()
     z, v = x * rng.quarters(4), 2 * w
     o = v @ z
     given = {"v": v, "z": z, "x": x, "w": w, "z again": z, "o": o}

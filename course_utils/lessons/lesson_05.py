@@ -192,7 +192,9 @@ def share_on_thing(rng):
         maps = rng.quarters(4, height, width).abs()
         silent, faint, *_ = _shuffled(rng, 4)
         maps[[silent, faint]] = 0
-        maps[faint, 0, 0] = maps[faint, 1, 1] = 2**-7  # so faint that 1e-6 more in the denominator shows; 1e-8 does not
+        maps[faint, 0, 0] = maps[faint, 1, 1] = (
+            2**-10
+        )  # so faint that 1e-6 more in the denominator shows; 1e-8 does not
         size = height * tall, width * wide
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
@@ -256,7 +258,7 @@ def channel_means(rng):
                 "whether the result holds a graph": getattr(means, "requires_grad", False),
             }
 
-        batches = [rng.whole(size, 1, 2, 4) / 4 for size in sizes]
+        batches = [rng.whole(size, 1, 2, 4) / 3 for size in sizes]
         shown = f"batches of {', '.join(map(str, sizes))} pictures"
         yield Case({"model": model, "layer": model[2], "batches": batches}, after, shown=shown)
 

@@ -59,7 +59,7 @@ def pass_relu(rng):
     for rule in ("backprop", "deconvnet", "guided"):
         f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs()
         f[[0, 1, 1], [3, 0, 2]] = 0
-        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 100, rng.whole(2, 2, high=3) / 100  # above 0, however little
+        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 2**30, rng.whole(2, 2, high=3) / 2**14  # above 0, if little
         grad[:, [1, 3]] *= -1
         grad[:, 4] = 0
         yield Case({"rule": rule, "f": f, "grad": grad})

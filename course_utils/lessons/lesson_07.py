@@ -61,7 +61,7 @@ def class_activation_map(rng):
         features = rng.whole(channels, *shape) / 4
         features[positive, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
         features[-1, 0, 1] *= -1
-        weight = -rng.whole(3, channels) / 4
+        weight = -rng.whole(3, channels) / 3
         weight[:, positive] *= -1
         weight[target - 1] = weight[target]
         weight[target - 1, positive] += 0.5  # a class with a higher logit

@@ -424,7 +424,7 @@ def patched_logits(rng):
         given = {
             "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
             "layer": layer,
-            "source": rng.quarters(1, of_source, *region.shape),
+            "source": rng.quarters(1, of_source, *region.shape) / 3,
             "target": rng.quarters(1, channels, *region.shape),
             "region": region,
         }

@@ -68,6 +68,20 @@ class Choosy(nn.Module):
         return x
 
 
+class Moody(nn.Module):
+    """Gives back its input, and raises a ValueError in every second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls % 2 == 0:
+            raise ValueError("every second call")
+        return x
+
+
 @exercise
 def fix_argument(rng):
     scale = float(rng.integer(2, 4))
@@ -209,6 +223,7 @@ def make_twelve(rng):
     yield Case({"w": w}, product, shown="w in y = w · x", fresh=True)
     c, d = rng.leaf(2, 2).double().detach().requires_grad_(), rng.leaf(2, 2).double().detach().requires_grad_()
     slope = rng.quarters(2, 2).double()
+    slope[0, rng.integer(0, 1)] = 0
 
     def sibling(_):
         total = c + d
@@ -276,7 +291,7 @@ def freeze_weight(rng):
     shift, y = Shift(rng.whole(2).double()), rng.leaf(2).detach().double().requires_grad_()
 
     def share(_):
-        (3 * shift(y)).sum().backward()
+        (3 * 2**30 * shift(y)).sum().backward()  # so that what is nearly 0 shows
         return {"weight.grad": shift.weight.grad, "x.grad": y.grad}
 
     yield Case({"layer": shift}, share, shown="a layer that adds its weight to x, both of dtype float64")
@@ -309,8 +324,9 @@ def block_gradient(rng):
 
 @exercise
 def note_failures(rng):
-    for numbers in ((0, -rng.integer(1, 9), rng.integer(1, 9)), (-rng.integer(1, 9), -rng.integer(1, 9), 0)):
-        layer, notes = Choosy(), [True, False]
+    one, two, three = (rng.integer(1, 9) for _ in range(3))
+    for layer, numbers in ((Choosy(), (0, -one, two)), (Choosy(), (-two, -three, 0)), (Moody(), (-one, two, 0, three))):
+        notes = [True, False]
 
         def call(handle, layer=layer, notes=notes, numbers=numbers):
             outputs = []
@@ -362,15 +378,15 @@ def clear_after_step(rng):
 @exercise
 def first_arrival(rng):
     for first in (0, 1):
-        x, seen, factor = rng.leaf(2), [torch.zeros(1), torch.ones(1)], rng.quarters(2)
+        x, seen, factor = rng.leaf(2), [torch.zeros(1), torch.ones(1)], rng.quarters(2) / 3
         a = 2 * x
         b = a * factor
         tensors = [a, b] if first else [b, a]
 
-        def backward(handle, x=x, b=b, seen=seen):
-            (b * 3).sum().backward(retain_graph=True)
+        def backward(handle, x=x, b=b, seen=seen, factor=factor):
+            (b * factor).sum().backward(retain_graph=True)
             b.register_hook(lambda grad: grad.mul_(100))
-            (b * 3).sum().backward(retain_graph=True)
+            (b * factor).sum().backward(retain_graph=True)
             found = {"the list after two backwards": list(seen)}
             handle.remove()
             (b * 2).sum().backward()
