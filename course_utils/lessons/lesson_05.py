@@ -139,9 +139,10 @@ def zero_shares(rng):
     net = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())
     words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())"
     reusing, pictures = _reused_relu(rng)
+    reusing.get_submodule("1.1").unused = nn.ReLU()
     for model, given, shown in (
         (net, x, f"{words} and x = {x.tolist()}"),
-        (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers"),
+        (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers, and one never"),
     ):
         yield Case({"model": model, "x": given}, _tell_runs(model), shown=shown)
 
