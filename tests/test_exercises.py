@@ -209,6 +209,25 @@ def test_what_no_mistake_explains_may_be_one_edit_from_right(name, body, said, t
     assert said or not cause
 
 
+class TwoSlips:
+    """It keeps what goes in, and not a copy."""
+
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(args[0].detach())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+def test_two_slips_in_one_answer_are_both_named():
+    cause = EXERCISES["SaveOutput"].check(TwoSlips, 0).cause
+    assert "You stored what goes in." in cause
+    assert "shares its memory with the output" in cause
+
+
 def test_what_passes_is_shown_as_a_diff(capsys, monkeypatch):
     exercise = EXERCISES["largest"]
     edit = next(mutant.edit for mutant in made_of("largest") if reasons_for(exercise, mutant))
