@@ -41,6 +41,11 @@ class TimeIsUp(BaseException):
     """Raised inside an answer that runs too long. No `Exception`, so that `except Exception` lets it pass."""
 
 
+def can_limit_time() -> bool:
+    """Whether `time_limit` works here."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeIsUp` in the block after `seconds`, and again every second while the block goes on.
@@ -49,7 +54,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     elsewhere there is no limit and the reader interrupts the kernel. An operation inside torch is not cut short, and
     what a library loads or puts back gets some seconds more: a half of it would spoil all that comes later.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not can_limit_time():
         yield
         return
 

@@ -7,12 +7,14 @@ cases of two seeds.
 import ast
 import inspect
 import itertools
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from course_utils.exercises.edits import Instead, changed, define, edits_of, name_of, read_table, replace
+from course_utils.exercises.evidence import can_limit_time
 
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
 NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
@@ -27,7 +29,12 @@ class Repair(NamedTuple):
 
 
 def find_repair(function: Callable, passes: Callable[[Callable], bool]) -> str:
-    """The sentence of the first edit with which `function` `passes`; empty where none does, or no text is there."""
+    """The sentence of the first edit with which `function` `passes`; empty where none does, or no text is there.
+
+    Where an edited answer that never ends could not be stopped, none is tried.
+    """
+    if not can_limit_time():
+        return ""
     end = time.monotonic() + SECONDS
     tried = itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function))
     return next((repair.sentence for repair in tried if passes(repair.function)), "")
@@ -39,11 +46,11 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
     try:
         lines, first = inspect.getsourcelines(answer)
         tree = ast.parse(textwrap.dedent("".join(lines))).body[-1]
-    except (OSError, TypeError, SyntaxError, IndexError):
+    except (OSError, TypeError, SyntaxError, IndexError):  # such as what is no function, or was not typed into a cell
         return
+    namespace = getattr(answer, "__globals__", None) or vars(sys.modules[answer.__module__])
     if not isinstance(tree, DEFINITIONS) or getattr(answer, "__closure__", None):
         return
-    namespace = getattr(answer, "__globals__", None) or vars(inspect.getmodule(answer))
     for operator, old, new in itertools.chain(_additions(tree), edits_of(tree, {})):
         source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
         edited = None if operator in NO_SLIPS else define(source, tree.name, namespace)
