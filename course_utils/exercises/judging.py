@@ -45,7 +45,7 @@ def _find_besides(got: Cases, key: Cases, difference: Difference) -> str:
     for number, (mine, reference) in enumerate(zip(got, key, strict=False)):
         for words in side_effects([mine], [reference]):
             if _without_names(words) not in _without_names(difference.sentence):
-                return words if number == difference.case else f"{_say_where(reference)} {words}"
+                return words if number == difference.case else f"{words} ({_say_where(reference)})"
     return ""
 
 

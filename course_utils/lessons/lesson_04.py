@@ -200,11 +200,11 @@ def hooks_in_order(rng):
         def empty(hooks, table=table, log=log, owner=owner):
             if not _run_all(hooks):
                 return {}
-            before = dict(table)
+            before = dict(hooks)
             hooks.clear()
             found = {"the order in which they run": list(log)}
             found[f"whether the other hook stays in the table of {owner}, after yours was emptied"] = 8 in table
-            table.update(before)  # this function has emptied it, not the answer
+            hooks.update(before)  # it may be a table, and this function has emptied it, not the answer
             return found
 
         place = module if own else None
