@@ -73,7 +73,7 @@ def _torch_state() -> dict:
 
     import torch
 
-    from course_utils.exercises.evidence import WORLD
+    from course_utils.exercises.world import TORCH
 
     get_ipython().displayhook.flush()  # noqa: F821  IPython's own
     gc.collect()
@@ -82,9 +82,7 @@ def _torch_state() -> dict:
     held = [(name, value) for each in modules for name, value in vars(each).items()]
     on_modules = [value for name, value in held if "hook" in name and isinstance(value, dict)]
     on_tensors = [getattr(each, f"_{kind}_hooks") for each in tensors for kind in ("backward", "post_accumulate_grad")]
-    return {f"{name} ({number})": str(read()) for number, (name, read, _) in enumerate(WORLD)} | {
+    return {f"{name} ({number})": str(read()) for number, (name, read, _) in enumerate(TORCH) if name} | {
         "count of hooks on modules": sum(map(len, on_modules)),
         "count of hooks on tensors": sum(len(each) for each in on_tensors if each),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "active function modes": torch._C._len_torch_function_stack(),
     }

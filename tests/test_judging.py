@@ -1,11 +1,15 @@
 """The judge: which plain values count as equal, how a difference is told, and which causes are found for it."""
 
+import contextlib
 import math
+from collections import OrderedDict
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
+from course_utils.exercises.causes import relate_numbers
 from course_utils.exercises.judging import first_difference, judge
 from course_utils.exercises.plain import plain
 from course_utils.grading.evidence import canonical
@@ -39,15 +43,18 @@ RAISED = case_of(1, raised=ERROR)
         ({1, 2}, {2, 1}, None),
         (nn.ReLU(), nn.Linear(1, 1), "a module (ReLU)"),
         (1 / 3, 0.333333, None),
+        (RemovableHandle(OrderedDict()), contextlib.nullcontext(), None),
+        (contextlib.nullcontext(), RemovableHandle(OrderedDict()), None),  # whether it has a `remove` is seen later
+        (case_of(1, seen={"the outputs of a": plain(1)}), case_of(1, seen={"the outputs of a": plain(2)}), "a were 1;"),
         (torch.tensor([1.000001]), torch.tensor([1.0]), None),
         (torch.tensor([1.0001]), torch.tensor([1.0]), "[1.0001]; expected [1.]"),
         (torch.ones(1).double(), torch.ones(1), "a tensor of dtype float64; expected float32"),
         (torch.full((5000,), 0.1), torch.full((5000,), 0.1), None),
         (case_of(1, world=["the default dtype"]), case_of(1), "changed the default dtype and did not undo that"),
-        (case_of(1, alive=True), case_of(1), "something you stored keeps an input"),
+        (case_of(1, alive=True), case_of(1), "something that your answer made still refers to it"),
         (case_of(1, printed="look!"), case_of(1, printed=""), None),
-        (RAISED, case_of(1), "what came after your answer raised KeyError: 1"),
-        (case_of(None, raised=ERROR), case_of(None), "raised KeyError: 1"),
+        (RAISED, case_of(1), "what it returned or left behind could not be used: KeyError: 1"),
+        (case_of(None, raised=ERROR), case_of(None), "left behind could not be used: KeyError: 1"),
         (case_of([1], raised=ERROR), case_of((1,)), "what your function returned could not be used"),
         (case_of(1), RAISED, "expected KeyError to be raised; got: nothing was raised"),
         (RAISED, RAISED, None),
@@ -89,12 +96,35 @@ def test_an_error_in_a_hook_has_the_cause_of_a_mistake_that_raises_the_same():
     assert judge("f", in_hook("'Tensor' object has no attribute 'dim'"), right, mistakes).cause == ""
 
 
-def test_a_count_has_no_relation_to_another_count():
-    found = [[case_of(1, names=[], seen={"how many ran": plain(count)})] * 2 for count in (6, 3)]
-    assert judge("f", *found, []).cause == ""
+def cases_of(*values):
+    return [case_of(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "relation"),
+    [
+        (cases_of([2, 4], [6, 8]), cases_of([1, 2], [3, 4]), "Every number is 2. times what it should be."),
+        (cases_of([2, 4], [3, 4]), cases_of([1, 2], [3, 4]), ""),  # not in the second case
+        (cases_of([2, 4], [3, 5]), cases_of([1, 2], [3, 5]), ""),
+        (cases_of([2, 4]), cases_of([1, 2]), ""),  # one case alone
+        (cases_of(torch.tensor([[2.0], [4.0]]), 6.0), cases_of(torch.tensor([1.0, 2.0]), 3.0), ""),  # another shape
+        ([case_of(1, seen={"how many": plain(6)})] * 2, [case_of(1, seen={"how many": plain(3)})] * 2, ""),  # a count
+    ],
+)
+def test_a_relation_of_numbers_holds_in_every_case_and_in_more_than_one(got, expected, relation):
+    assert relate_numbers(got, expected) == relation
 
 
 def test_a_second_side_effect_is_a_sentence_of_its_own():
     left = case_of(1, names=[], changed={"x": ["requires_grad", "value"]})
     sentence = judge("f", [left], [case_of(1, names=[])], []).sentence
     assert "`x`. Besides, your function changed its input `x` in place." in sentence
+
+
+def test_a_side_effect_of_another_input_is_told_with_its_input_and_none_is_told_twice():
+    got = [case_of(1, names=[], given="a"), case_of(2, names=[], given="b", changed={"x": ["hooks"]})]
+    told = judge("f", got, [case_of(3, given="a"), case_of(2, given="b")], []).sentence
+    assert told.startswith("for a your function returned 1; expected 3. Besides, your function left a hook on `x`: ")
+    assert told.endswith(" (for b).")
+    got = [case_of(1, names=[], changed={name: ["training"]}) for name in ("x", "y")]
+    assert "Besides" not in judge("f", got, [case_of(1)] * 2, []).sentence

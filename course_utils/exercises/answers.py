@@ -15,6 +15,8 @@ The code runs with the names of the lesson's module, in which the cases are, and
 from __future__ import annotations
 
 import ast
+import difflib
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -187,6 +189,22 @@ def apply_changes(lines: Sequence[str], base: str) -> str:
     for at, length, new in sorted(found, reverse=True):  # from the end, so that the other places stay where they are
         text[at : at + length] = new
     return "\n".join(text)
+
+
+def combine(base: str, one: str, other: str) -> str:
+    """`base` with the changes that lead to `one` and those that lead to `other`; empty where they overlap."""
+    words, *texts = (re.findall(r"\w+|\s+|.", text) for text in (base, one, other))
+    changes = sorted(
+        (start, end, text[new_start:new_end])
+        for text in texts
+        for tag, start, end, new_start, new_end in difflib.SequenceMatcher(None, words, text, False).get_opcodes()
+        if tag != "equal"
+    )
+    if any(before[1] >= after[0] for before, after in itertools.pairwise(changes)):
+        return ""
+    for start, end, new in reversed(changes):
+        words[start:end] = new
+    return "".join(words)
 
 
 def _split_changes(lines: Sequence[str]) -> Iterator[tuple[list[str], list[str]]]:

@@ -5,13 +5,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from course_utils.exercises.comparing import Cases, alike, close, facts, kind_of_error, plain_state, side_effects
+from course_utils.exercises.comparing import Cases, Fact, alike, close, facts, kind_of_error, plain_state, side_effects
 from course_utils.exercises.outcome import Stage
 from course_utils.exercises.plain import Evidence, Plain, number_text
 
 # The message of each mistake, with what its function does in every case, or a function that tells it, `at` one case or
 # of all.
 Mistakes = Iterable[tuple[str, Cases | Callable[..., Cases]]]
+BESIDES = " Besides: "  # between the messages of two mistakes in one answer
 Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and the words for what differs
 Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
 
@@ -84,19 +85,22 @@ def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
 
 
 def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> list[str]:
-    """The messages of mistakes each of which explains other aspects; none where they leave an aspect unexplained.
+    """The messages of mistakes each of which explains other aspects; others may be left unexplained.
 
-    A mistake explains aspects if the answer does there, in every case, what the mistake does.
+    A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
+    than one case.
     """
     causes = []
     for message, cases in candidates:
         found = _differences(cases, key)
         aspects = {words for _, words in found}
         touched = {place: value for place, value in left.items() if place[1] in aspects}
-        if found and touched.keys() == found.keys() and all(alike(touched[place], found[place]) for place in found):
+        told_by = {number for number, _ in found}
+        does_the_same = touched.keys() == found.keys() and all(alike(left[each], found[each]) for each in found)
+        if len(told_by) > 1 and does_the_same:
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
-    return [] if left else causes
+    return causes
 
 
 def _differences(got: Cases, key: Cases) -> Differences:
@@ -122,18 +126,27 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
 
 
 def relate_numbers(got: Cases, key: Cases) -> str:
-    """What all numbers of the first aspect that differs have in common, wherever it differs; empty if nothing."""
+    """What all numbers of the first aspect that differs have in common, in every case in which it is; empty if nothing,
+    or if one case alone tells.
+    """
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
-    wrong = [fact for fact in found if not alike(fact.mine, fact.expected)]
-    if not wrong or _is_a_count(wrong[0].words, wrong[0].expected):
+    wrong = next((fact for fact in found if not alike(fact.mine, fact.expected)), None)
+    if wrong is None or _is_a_count(wrong.words, wrong.expected):
         return ""
-    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in wrong if fact.words == wrong[0].words]
-    if not all(mine and len(mine) == len(expected) for mine, expected in pairs):
+    same = [fact for fact in found if fact.words == wrong.words]
+    pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
+    if not all(mine and len(mine) == len(expected) for mine, expected in pairs) or not all(map(_has_shape, same)):
+        return ""
+    if sum(not alike(fact.mine, fact.expected) for fact in same) < 2:
         return ""
     for relation in RELATIONS:
         if said := relation.find(pairs):
             return relation.sentence.format(said)
     return ""
+
+
+def _has_shape(fact: Fact) -> bool:
+    return fact.mine.get("shape") == fact.expected.get("shape")
 
 
 def _is_a_count(words: str, expected: Plain) -> bool:

@@ -15,7 +15,8 @@ from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, show
 TOLERANCE = {"rel_tol": 1e-5, "abs_tol": 1e-6}
 Cases = Sequence[Evidence]  # what one answer did in each case
 NOTHING = {"type": "None"}
-INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"}, {"function", "module"})
+INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"}, {"function", "module"}, {"handle", "context manager"})
+PLURAL = re.compile(r"(the )?(arguments|gradients|hooks|modes|names|outputs|parameters|places|\S+ and \S+)\b")
 CHANGES = {
     "value": "your function changed its input `{name}` in place",
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
@@ -24,8 +25,10 @@ CHANGES = {
     "hooks": "your function left a hook on `{name}`: remove those that have done their work, even if an error comes",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
-KEPT_ALIVE = "something you stored keeps an input, and with it the computation graph, alive after the call: "
-KEPT_ALIVE += "store a detached copy, or only the numbers you need"
+KEPT_ALIVE = "an input is still in memory when all is over, so something that your answer made still refers to it: "
+KEPT_ALIVE += (
+    "perhaps a stored tensor that is not detached, or a hook whose function uses the tensor that the hook is on"
+)
 
 
 class Fact(NamedTuple):
@@ -72,10 +75,17 @@ def _raised_type(case: Evidence) -> str | None:
 
 def _values(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """What was returned and what was seen. What is said of the answer in words comes first."""
-    seen = [Fact(f"{label} was", got["seen"].get(label, NOTHING), value) for label, value in expected["seen"].items()]
+    seen = [
+        Fact(f"{label} {_was_or_were(label)}", got["seen"].get(label, NOTHING), value)
+        for label, value in expected["seen"].items()
+    ]
     yield from (fact for fact in seen if fact.words.startswith(IN_WORDS))
     yield Fact("your function returned", got["returned"], expected["returned"])
     yield from (fact for fact in seen if not fact.words.startswith(IN_WORDS))
+
+
+def _was_or_were(label: str) -> str:
+    return "were" if PLURAL.match(label) else "was"
 
 
 def _gradients(got: Evidence, expected: Evidence) -> Iterator[Fact]:

@@ -8,25 +8,29 @@ import contextlib
 import functools
 import importlib
 import inspect
+import itertools
 import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from course_utils.exercises.answers import Answer, Mistake, Page, read_page, run_answer, with_docstrings
-from course_utils.exercises.causes import Mistakes
+from course_utils.exercises.answers import Answer, Mistake, Page, combine, read_page, run_answer, with_docstrings
+from course_utils.exercises.causes import BESIDES, Mistakes, relate_numbers
 from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, find_by_name, is_blank, read_declarations
 from course_utils.exercises.declaration import find_prediction as find_prediction  # and the next: for its callers
 from course_utils.exercises.declaration import predictions_of as predictions_of
+from course_utils.exercises.edits import define
 from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
-from course_utils.exercises.judging import judge
+from course_utils.exercises.judging import find_first_wrong, judge
 from course_utils.exercises.outcome import Outcome
-from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds, slip_of
+from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds
+from course_utils.exercises.repair import find_repair
 from course_utils.root import ANSWERS, CourseError, has_answers
 
 LESSONS = "course_utils.lessons"
+SECONDS_FOR_AN_EDIT = 0.5  # that an edited answer has for a case
 
 
 @dataclass(repr=False)
@@ -64,6 +68,17 @@ class Exercise(Declaration):
     def mistakes(self) -> list[Mistake]:
         """The usual mistakes."""
         return [Mistake(source, self._run(source), message) for message, source in self.page.mistakes]
+
+    @functools.cached_property
+    def pairs(self) -> list[Mistake]:
+        """Two of the usual mistakes in one answer, where both fit into the reference."""
+        found = []
+        for (message, one), (besides, other) in itertools.combinations(self.page.mistakes, 2):
+            source = combine(self.page.answers[0], one, other)
+            function = define(source, self.name, self.namespace) if source else None
+            if function:
+                found.append(Mistake(source, function, f"{message}{BESIDES}{besides}"))
+        return found
 
     @property
     def source(self) -> str:
@@ -106,12 +121,17 @@ class Exercise(Declaration):
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        mistakes = [(each.message, functools.partial(self.observe, each.function, seed)) for each in self.mistakes]
-        return self.observe(self.reference, seed), mistakes
+        return self.observe(self.reference, seed), self._lazily(self.mistakes, seed)
+
+    def _lazily(self, mistakes: list[Mistake], seed: int) -> Mistakes:
+        return [(each.message, functools.partial(self.observe, each.function, seed)) for each in mistakes]
 
     def fresh_seed(self) -> int:
         """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
         return secrets.randbits(31) if has_answers() else secrets.choice(recorded_seeds(self.lesson)[1:])
+
+    def _second_seed(self) -> int:
+        return VISIBLE_SEED + 1 if has_answers() else recorded_seeds(self.lesson)[1]
 
     def check(self, function: Callable, seed: int) -> Outcome:
         """Try `function` in the cases of `seed` and say what came of it."""
@@ -123,9 +143,29 @@ class Exercise(Declaration):
         got = self.observe(function, seed)
         reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
-        if outcome.passed or outcome.cause or seed != VISIBLE_SEED:
+        if not (outcome.passed or outcome.cause) and has_answers():
+            outcome = self.judge(got, reference, self._lazily(self.pairs, seed))
+        if outcome.passed or outcome.cause:
             return outcome
-        return replace(outcome, cause=slip_of(self.name, got, outcome.stage))
+        return replace(outcome, cause=self._find_cause(function, seed, got, reference))
+
+    def _find_cause(self, function: Callable, seed: int, got: Cases, reference: Cases) -> str:
+        """What holds of the answer with the inputs of two seeds; empty if nothing."""
+        other = self._second_seed() if seed == VISIBLE_SEED else VISIBLE_SEED
+        other_reference, _ = self.lazy_key(other)
+        relation = relate_numbers(got, reference)
+        if relation and relate_numbers(self.observe(function, other), other_reference) == relation:
+            return relation
+        at = find_first_wrong(got, reference)
+
+        def passes(edited: Callable) -> bool:
+            there = self.observe(edited, seed, SECONDS_FOR_AN_EDIT, at)
+            return find_first_wrong(there, reference[at : at + 1]) is None and all(
+                find_first_wrong(self.observe(edited, each, SECONDS_FOR_AN_EDIT), key) is None
+                for each, key in ((seed, reference), (other, other_reference))
+            )
+
+        return find_repair(function, passes)
 
     def judge(self, got: Cases, reference: Cases, mistakes: Mistakes) -> Outcome:
         """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""

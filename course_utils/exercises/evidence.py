@@ -3,15 +3,12 @@
 `observe` runs an answer in one case and notes everything a hook can do. It draws no conclusions; see `judging`.
 """
 
-import functools
 import gc
-import importlib
 import inspect
 import itertools
 import os
 import re
 import signal
-import sys
 import sysconfig
 import threading
 import traceback
@@ -28,6 +25,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, show
+from course_utils.exercises.world import World
 from course_utils.hooks.inventory import list_hooks
 
 CaseMaker = Callable[[Numbers], Iterator[Case]]
@@ -43,6 +41,11 @@ class TimeIsUp(BaseException):
     """Raised inside an answer that runs too long. No `Exception`, so that `except Exception` lets it pass."""
 
 
+def can_limit_time() -> bool:
+    """Whether `time_limit` works here."""
+    return hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise `TimeIsUp` in the block after `seconds`, and again every second while the block goes on.
@@ -51,7 +54,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     elsewhere there is no limit and the reader interrupts the kernel. An operation inside torch is not cut short, and
     what a library loads or puts back gets some seconds more: a half of it would spoil all that comes later.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if not can_limit_time():
         yield
         return
 
@@ -75,12 +78,14 @@ def time_limit(seconds: float) -> Iterator[None]:
 def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: float, at: int | None) -> list[Evidence]:
     """Run `function` in every case of `seed`, or in number `at` alone, and return the evidence of each.
 
-    torch's random numbers are seeded before each case and put back afterwards, so that a case's modules are the same
-    for every function. After an answer has run out of time (`limit`, in seconds a case), no further case is tried.
+    torch's random numbers are seeded before each case, so that a case's modules are the same for every function. They
+    and everything else in `world` are put back, however it ends. After an answer has run out of time (`limit`, in
+    seconds a case), no further case is tried.
     """
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
-    with torch.random.fork_rng(devices=[]), ExitStack() as stack:
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices=devices), _silence(), World() as world, ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
         stack.callback(gc.unfreeze)
         used = (case for case in make_cases(Numbers(seed)) if not case.fresh and case.put_in_use())
@@ -93,7 +98,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             if at not in (None, index):
                 continue
             storages.append(_storages(case.given.values()))
-            found.append(observe(function, case, limit))
+            found.append(observe(function, case, world, limit))
             if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
@@ -104,7 +109,21 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
         for evidence, inputs in zip(found, storages, strict=True):
             evidence["names"], names = names, []  # once is enough
             evidence["alive"] = evidence["raised"] is None and not all(storage.expired() for storage in inputs)
+    found[-1]["world"] = world.changed
     return found
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What is printed and warned of in the block counts for nothing, and is not seen."""
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere),
+        redirect_stderr(nowhere),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        yield
 
 
 def names_used(function: Callable) -> list[str]:
@@ -128,29 +147,15 @@ def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
     return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
 
 
-def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
+def observe(function: Callable, case: Case, world: World, limit: float = 10.0) -> Evidence:
     """Run `function` in `case` and note what it did. Of what the answer raises, only Ctrl-C comes out."""
     given = dict(case.given)
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())
-    evidence: Evidence = {"given": shown + IN_USE * case.in_use, "raised": None, "seen": {}, "changed": {}}
+    evidence: Evidence = {"given": shown + IN_USE * case.in_use, "changed": {}}
     watched = {**given, **case.watched()}
     before = {name: snapshot(value) for name, value in watched.items()}
     attached = {name: _hooks_and_items(value) for name, value in watched.items()}
-    world, lost, returned, during = [read() for _, read, _ in WORLD], set(), None, "call"
-    try:  # what it prints and warns of counts for nothing
-        with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere), time_limit(limit):
-            with _modules_kept(lost):
-                returned = function(*given.values())
-            during = "afterwards"
-            with _modules_kept(lost):
-                seen = (case.then(returned) if case.then else None) or {}
-                evidence["seen"] = {label: plain(value) for label, value in seen.items()}
-    except KeyboardInterrupt:
-        restore_world(world)
-        raise
-    except BaseException as error:
-        evidence["raised"] = describe_error(error, during)
-    evidence |= {"returned": plain(returned), "inputs": before}
+    evidence |= _run(function, case, world, limit) | {"inputs": before}
     try:
         evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
         for name, value in watched.items():
@@ -158,7 +163,30 @@ def observe(function: Callable, case: Case, limit: float = 10.0) -> Evidence:
                 evidence["changed"][name] = aspects
     except Exception as error:  # an input is no tensor or module any more that one could read
         evidence["raised"] = evidence["raised"] or describe_error(error, "afterwards")
-    return evidence | {"world": restore_world(world) + sorted(lost)}
+    return evidence
+
+
+def _run(function: Callable, case: Case, world: World, limit: float) -> Evidence:
+    """Run an answer and what comes after it: what was returned, seen and raised, and what it left changed for all."""
+    found: Evidence = {"raised": None, "seen": {}}
+    returned, during = None, "call"
+    try:
+        with time_limit(limit):
+            try:
+                returned = function(*case.given.values())
+            finally:
+                world.keep_python_running()
+            during = "afterwards"
+            seen = (case.then(returned) if case.then else None) or {}
+            found["seen"] = {label: plain(value) for label, value in seen.items()}
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        world.keep_python_running()
+        found["raised"] = describe_error(error, during)
+    found["returned"] = plain(returned)  # now, for it may be a part of what is put back
+    world.put_back()
+    return found | {"world": list(world.changed)}
 
 
 def describe_error(error: BaseException, during: str) -> dict[str, Any]:
@@ -186,10 +214,7 @@ def snapshot(value: object) -> dict[str, Any]:
     if not isinstance(value, (torch.Tensor, nn.Module)):
         return {"value": plain(value)}
     if isinstance(value, torch.Tensor):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns where it keeps none
-            grad = plain(value.grad)
-        return {"value": plain(value), "grad": grad, "requires_grad": value.requires_grad}
+        return {"value": plain(value), "grad": plain(value.grad), "requires_grad": value.requires_grad}
     modules = dict(value.named_modules(remove_duplicate=False))  # a second name for a module is a change
     parameters = dict(value.named_parameters(remove_duplicate=False))
     tensors = parameters | dict(value.named_buffers(remove_duplicate=False))
@@ -225,61 +250,3 @@ def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now
     if not found and items != items_now:
         found.append("value")
     return found
-
-
-def _folder() -> str | None:
-    with suppress(FileNotFoundError):
-        return os.getcwd()
-
-
-def _pop_saved_hooks(before: object) -> None:
-    while _saved_hooks() not in (None, before):
-        torch._C._autograd._pop_saved_tensors_default_hooks()
-
-
-def _refill(table: dict[Any, Any], before: dict[Any, Any]) -> None:
-    table.clear()
-    table.update(before)
-
-
-_saved_hooks = functools.partial(torch._C._autograd._top_saved_tensors_default_hooks, True)
-# What an answer could change for everyone: settings, and hooks on all modules; how each is read, and how it is set.
-WORLD = [
-    ("default dtype", torch.get_default_dtype, torch.set_default_dtype),
-    ("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    ("number of threads", torch.get_num_threads, torch.set_num_threads),
-    ("deterministic algorithms", torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    # None is the CPU, without a mode that slows.
-    ("default device", torch.get_default_device, lambda it: torch.set_default_device(None if it.type == "cpu" else it)),
-    ("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    ("working folder", _folder, os.chdir),
-    ("hooks on what autograd saves", _saved_hooks, _pop_saved_hooks),
-]
-WORLD += [
-    (f"hooks on all {what}", table.copy, functools.partial(_refill, table))
-    for what, place in (("modules", "torch.nn.modules.module"), ("optimizers", "torch.optim.optimizer"))
-    for name, table in vars(importlib.import_module(place)).items()
-    if name.startswith("_global_") and name.endswith("hooks") and isinstance(table, dict)
-]
-
-
-def restore_world(before: list[Any]) -> list[str]:
-    """Put everything in `WORLD` back; return the names of what was different, sorted."""
-    changed = [(name, write, was) for (name, read, write), was in zip(WORLD, before, strict=True) if read() != was]
-    for _, write, was in changed:
-        write(was)
-    return sorted({name for name, _, _ in changed})
-
-
-@contextmanager
-def _modules_kept(lost: set[str]) -> Iterator[None]:
-    """Put Python's loaded modules, without which nothing works, back where the block took some away; says so."""
-    before = sys.modules.copy()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if not before.keys() <= sys.modules.keys():
-            lost.add("Python's loaded modules")
-            sys.modules.update(before)

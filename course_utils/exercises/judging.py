@@ -4,10 +4,11 @@ Works on plain data alone, so that a judge can do it in a process in which no le
 what counts, and when two values count as equal; `causes` says why an answer may be wrong.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from course_utils.exercises.causes import Mistakes, find_causes, relate_numbers
+from course_utils.exercises.causes import BESIDES, Mistakes, find_causes
 from course_utils.exercises.comparing import Cases, Fact, alike, close, differing_part, facts, side_effects
 from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
 from course_utils.exercises.outcome import Outcome, Stage
@@ -18,10 +19,11 @@ GENERATOR_FOR_CONTEXT = "a generator (put `@contextlib.contextmanager` above the
 
 
 class Difference(NamedTuple):
-    """The first thing in which an answer differs from the reference: at which stage, and a sentence about it."""
+    """The first thing in which an answer differs from the reference: at which stage, in words, and in which case."""
 
     stage: Stage
     sentence: str
+    case: int = 0
 
 
 def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int = 0, hints: int = 0) -> Outcome:
@@ -33,35 +35,57 @@ def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int =
     difference = first_difference(got, key, name)
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
-    besides = [words for words in side_effects(got, key) if words not in difference.sentence]
-    sentence = _close_sentence(difference.sentence, besides)
-    cause = " Besides: ".join(find_causes(got, key, mistakes))
-    if not cause and difference.stage is Stage.WRONG_VALUE:
-        cause = relate_numbers(got, key)
+    sentence = _close_sentence(difference.sentence, _find_besides(got, key, difference))
+    cause = BESIDES.join(find_causes(got, key, mistakes))
     return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
 
 
-def _close_sentence(sentence: str, besides: Sequence[str]) -> str:
-    """A sentence with its full stop, and the first of what is to be told besides."""
+def _find_besides(got: Cases, key: Cases, difference: Difference) -> str:
+    """The first side effect of another kind than the difference, and of which input it is; empty if there is none."""
+    for number, (mine, reference) in enumerate(zip(got, key, strict=False)):
+        for words in side_effects([mine], [reference]):
+            if _without_names(words) not in _without_names(difference.sentence):
+                return words if number == difference.case else f"{words} ({_say_where(reference)})"
+    return ""
+
+
+def _without_names(words: str) -> str:
+    return re.sub(r"`[^`]*`(?: and `[^`]*`)*", "`…`", words)
+
+
+def _close_sentence(sentence: str, besides: str) -> str:
+    """A sentence with its full stop, and what is to be told besides."""
     if besides:
         stop = "" if sentence.endswith(STOPS) else "."
-        return f"{sentence}{stop} Besides, {besides[0]}."
+        return f"{sentence}{stop} Besides, {besides}."
     return sentence if sentence.endswith((*STOPS, "`")) else f"{sentence}."
+
+
+def find_first_wrong(got: Cases, expected: Cases) -> int | None:
+    """The number of the first case in which an answer differs from the reference; None if it passes."""
+    for number, (mine, reference) in enumerate(zip(got, expected, strict=False)):
+        if not all(alike(fact.mine, fact.expected) for fact in facts(mine, reference)):
+            return number
+    return len(got) - 1 if len(got) < len(expected) else None
 
 
 def first_difference(got: Cases, expected: Cases, name: str) -> Difference | None:
     """Compare case by case; the first case that differs decides. None if they are equal within tolerance."""
-    for mine, reference in zip(got, expected, strict=False):
+    for number, (mine, reference) in enumerate(zip(got, expected, strict=False)):
         for fact in facts(mine, reference):
             if not alike(fact.mine, fact.expected):
-                return _tell(fact, mine, reference, name)
+                return _tell(fact, mine, reference, name)._replace(case=number)
     if len(got) < len(expected):
         return Difference(Stage.RAISED, "the run stopped before the last case")
     return None
 
 
+def _say_where(case: Evidence) -> str:
+    return f"for {case['given']}" if case["given"] else "in one of the cases"
+
+
 def _tell(fact: Fact, got: Evidence, expected: Evidence, name: str) -> Difference:
-    where = f"for {expected['given']}" if expected["given"] else "in the first case"
+    where = _say_where(expected)
     if fact.stage is Stage.RAISED:
         return _tell_error(got, expected, where, name)
     if fact.stage:
@@ -96,7 +120,8 @@ def _tell_failed_call(error: Mapping[str, Any], problem: str, where: str, name: 
 def _tell_failed_case(returned: Plain, wanted: Plain, problem: str, where: str) -> Difference:
     """Of an error in what a case did after the call: perhaps what was returned is of another type."""
     if returned["type"] == wanted["type"]:
-        return Difference(Stage.RAISED, f"{where} what came after your answer raised {problem}")
+        said = f"your function returned, but what it returned or left behind could not be used: {problem}"
+        return Difference(Stage.RAISED, f"{where} {said}")
     if alike(returned, wanted):
         return Difference(Stage.WRONG_TYPE, f"{where} what your function returned could not be used")
     return _tell_value(returned, wanted, "your function returned", where)

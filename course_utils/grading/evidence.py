@@ -32,7 +32,8 @@ from course_utils.root import ASSETS, CourseError, has_answers
 
 LONGEST, MOST_LINES = 400, 5_000  # characters of a line for nbval, of a longer one its beginning and digest; lines
 MOST_TEXT = 2_000  # characters of a sentence in the report
-ONE_KIND = {"tuple": "list", "int": "float", "module": "function"}  # kinds of values that count as the same
+# Kinds of values that count as the same.
+ONE_KIND = {"tuple": "list", "int": "float", "module": "function", "context manager": "handle"}
 check_form = fastjsonschema.compile(json.loads((ASSETS / "record.schema.json").read_text(encoding="utf-8")))
 
 

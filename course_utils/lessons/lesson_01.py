@@ -26,7 +26,7 @@ def record_gradient(rng):
         return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
 
     yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
-    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1)
+    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1) / 3
     earlier = []
 
     def three_passes(seen):
@@ -73,7 +73,7 @@ def _go_back_thrice(x: torch.Tensor, h: torch.Tensor, slope: torch.Tensor) -> Ca
 
 @exercise
 def scale_gradient(rng):
-    for factor in (3, -0.5, 0):
+    for factor in (2.5, -0.5, 0):
         x, slope = rng.leaf(2, 2), rng.quarters(2, 2)
         h = x * rng.whole(2, 2)
         yield Case({"tensor": h, "factor": factor}, _go_back_thrice(x, h, slope))
@@ -97,7 +97,7 @@ def scale_gradient(rng):
 
 @exercise
 def keep_positive(rng):
-    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 4])
+    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 2**14])
     h = x * rng.mixed(4)
     yield Case({"tensor": h}, _go_back_thrice(x, h, slope), shown="tensor = h = x·s")
     c, d = rng.leaf(2, 2), rng.leaf(2, 2)
@@ -120,11 +120,12 @@ def keep_positive(rng):
 
 
 class _Shift(nn.Module):
-    """A layer with two biases, and a `bias_scale`, which is none."""
+    """A layer with two biases, one of which is a row (1, 2), and a `bias_scale`, which is none."""
 
     def __init__(self):
         super().__init__()
         self.in_proj_bias, self.s, self.bias, self.bias_scale = (nn.Parameter(torch.ones(2)) for _ in range(4))
+        self.bias = nn.Parameter(torch.ones(1, 2))
 
     def forward(self, x):
         return self.bias_scale * x + (self.in_proj_bias + self.s) + self.bias
@@ -232,7 +233,7 @@ def record_by_name(rng):
 
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, arrived, shown="the graph a = w + x, b = w + 1, y = a·b")
-    leaf, slope = rng.leaf(2), rng.quarters(2)
+    leaf, slope = rng.leaf(2), rng.quarters(2) / 3
     d = 3 * rng.leaf(2)
     h = leaf * 2
     e = h + d

@@ -21,7 +21,7 @@ def gradients_of_all(rng):
     y = a * b
     given = {"w": w, "x": x, "a": a, "b": b, "y": y}
     yield Case({"tensors": given}, _watch_passes(y), shown="the graph a = w + x, b = w + 1, y = a·b", fresh=True)
-    x, w = rng.quarters(4).requires_grad_(), rng.quarters(4).requires_grad_()
+    x, w = (rng.quarters(4) / 3).requires_grad_(), rng.quarters(4).requires_grad_()
     z, v = x * rng.quarters(4), 2 * w
     o = v @ z
     given = {"v": v, "z": z, "x": x, "w": w, "z again": z, "o": o}
@@ -243,6 +243,23 @@ def count_saved_bytes(rng):
             }
 
         yield Case({"function": function_kept, "x": x}, backward, shown=f"{shown}, and a backward afterwards")
+
+    def exp_twice(x):
+        torch.autograd.grad(x.exp().sum(), x)  # when this is over, the memory of its exp is used again
+        return x.exp()
+
+    memory = []
+
+    def note_memory(x):
+        result = exp_twice(x)
+        memory.append(StorageWeakRef(result.untyped_storage()))
+        return result
+
+    def look(_):
+        return {"whether the memory of the result is freed": memory[0].expired()}
+
+    shown = "exp, after a backward of another exp of its own, 4 numbers, and no backward afterwards"
+    yield Case({"function": note_memory, "x": rng.leaf(4)}, look, shown=shown)
 
     def refuse(x):
         raise ValueError("this function has had enough")

@@ -78,7 +78,7 @@ def output_shapes(rng):
 def silence_channel(rng):
     for channel in (0, rng.integer(1, 2)):
         layer = whole_weights(nn.Linear(2, 3), rng)
-        x, weights = rng.quarters(2, 2).requires_grad_(), rng.whole(2, 3)
+        x, weights = (rng.quarters(2, 2) / 3).requires_grad_(), rng.whole(2, 3)
 
         def silent_then_not(handle, layer=layer, x=x, weights=weights):
             with contextlib.ExitStack() as stack:
@@ -243,6 +243,30 @@ def hooked(rng):
 
     shown = "a Linear layer, a Sequential and a Flatten, and a hook that doubles the output"
     yield Case({"modules": modules, "hook": double}, in_and_out, shown=shown)
+    pair = [whole_weights(nn.Linear(2, 2), rng), nn.Identity()]
+
+    def twice(manager):
+        with manager as handles:
+            found = {"the model's output inside the block": pair[0](x), "the number of handles": len(handles)}
+        return found | {"the number of hooks after the block": len(pair[0]._forward_hooks)}
+
+    shown = "a Linear layer, an Identity and the Linear layer again, and a hook that doubles the output"
+    yield Case({"modules": [*pair, pair[0]], "hook": double}, twice, shown=shown)
+    layers, waiting = [nn.Identity(), nn.Identity()], []
+
+    def nested(inner):
+        with waiting.pop():
+            with inner:
+                both = [len(layer._forward_hooks) for layer in layers]
+            one = [len(layer._forward_hooks) for layer in layers]
+        none = [len(layer._forward_hooks) for layer in layers]
+        return {
+            "the number of hooks on each module in both blocks, in the outer one alone, after both": [both, one, none]
+        }
+
+    yield Case({"modules": [layers[0]], "hook": double}, waiting.append, shown="a module whose block comes later")
+    shown = "another module, and a block inside the block of the one before"
+    yield Case({"modules": [layers[1]], "hook": double}, nested, shown=shown)
     for error in (RuntimeError, KeyboardInterrupt):
         layer = whole_weights(nn.Linear(2, 2), rng)
         seen = []

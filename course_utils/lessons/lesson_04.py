@@ -200,9 +200,12 @@ def hooks_in_order(rng):
         def empty(hooks, table=table, log=log, owner=owner):
             if not _run_all(hooks):
                 return {}
+            before = dict(hooks)
             hooks.clear()
-            stays = f"whether the other hook stays in the table of {owner}, after yours was emptied"
-            return {"the order in which they run": list(log), stays: 8 in table}
+            found = {"the order in which they run": list(log)}
+            found[f"whether the other hook stays in the table of {owner}, after yours was emptied"] = 8 in table
+            hooks.update(before)  # it may be a table, and this function has emptied it, not the answer
+            return found
 
         place = module if own else None
         with in_tables((place, kind, 7, remove_itself), (place, kind, 8, say(log, "next"))):
@@ -235,8 +238,8 @@ def run_pre_hooks(rng):
     hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
     yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
     hooks = {2: lambda _, args: [args[0], args[0]], 4: note, 1: lambda _, args: (None,), 3: note}
-    hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}}
-    yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string and a dict")
+    hooks |= {5: lambda _, args: "text", 6: note, 7: lambda _, args: {"a": 1}, 8: note, 9: lambda *_: False}
+    yield case(hooks, (3,), "hooks that return a list, a tuple with None in it, a string, a dict and False")
     yield case({}, (x, y), "no hook")
     calls = itertools.count(1)
     yield case({6: lambda *_: f"call {next(calls)}", 5: note}, (x,), "a hook that counts its calls")
@@ -361,6 +364,9 @@ def run_always_called(rng):
         raise LookupError
 
     yield case({one: fail_silently, two: note("first")}, set(), None, "two hooks, of which the first raises no message")
+    twice, same = note("first"), fail("second")
+    hooks = {one: twice, two: same, three: twice, 40: same}
+    yield case(hooks, {one}, y, "four hooks: two functions, each under two keys, of which the first has started")
 
 
 @exercise

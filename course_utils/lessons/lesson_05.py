@@ -72,7 +72,8 @@ def keep_maps(rng):
                 "whether one of the maps holds a graph": any(graphs),
             }
 
-        yield Case({"model": model, "names": names, "x": rng.quarters(2, 1, 2, 2)}, after, shown=shown)
+        x = rng.quarters(2, 1, 2, 2) / 3  # which no half-precision number is
+        yield Case({"model": model, "names": names, "x": x}, after, shown=shown)
 
 
 @exercise
@@ -84,8 +85,8 @@ def tile_maps(rng):
     maps = rng.quarters(2, 3, 2, 3)
     constant, faint, _ = _shuffled(rng, 3)
     maps[0, constant] = float(rng.integer(1, 9))
-    # So faint that a denominator of at least 0.01, or 0.00001 more than it should be, shows; 1e-8 more does not.
-    maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2048
+    # So faint that a denominator of at least 1e-8, or one that is 1e-8 more than it should be, shows.
+    maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2**30
     shown = "maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
     yield Case({"maps": maps}, shown=shown)
 
@@ -138,9 +139,10 @@ def zero_shares(rng):
     net = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())
     words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())"
     reusing, pictures = _reused_relu(rng)
+    reusing.get_submodule("1.1").unused = nn.ReLU()
     for model, given, shown in (
         (net, x, f"{words} and x = {x.tolist()}"),
-        (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers"),
+        (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers, and one never"),
     ):
         yield Case({"model": model, "x": given}, _tell_runs(model), shown=shown)
 
@@ -191,7 +193,9 @@ def share_on_thing(rng):
         maps = rng.quarters(4, height, width).abs()
         silent, faint, *_ = _shuffled(rng, 4)
         maps[[silent, faint]] = 0
-        maps[faint, 0, 0] = maps[faint, 1, 1] = 2**-7  # so faint that 1e-6 more in the denominator shows; 1e-8 does not
+        maps[faint, 0, 0] = maps[faint, 1, 1] = (
+            2**-10
+        )  # so faint that 1e-6 more in the denominator shows; 1e-8 does not
         size = height * tall, width * wide
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
@@ -255,7 +259,7 @@ def channel_means(rng):
                 "whether the result holds a graph": getattr(means, "requires_grad", False),
             }
 
-        batches = [rng.whole(size, 1, 2, 4) / 4 for size in sizes]
+        batches = [rng.whole(size, 1, 2, 4) / 3 for size in sizes]
         shown = f"batches of {', '.join(map(str, sizes))} pictures"
         yield Case({"model": model, "layer": model[2], "batches": batches}, after, shown=shown)
 

@@ -59,7 +59,7 @@ def pass_relu(rng):
     for rule in ("backprop", "deconvnet", "guided"):
         f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs()
         f[[0, 1, 1], [3, 0, 2]] = 0
-        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 100, rng.whole(2, 2, high=3) / 100  # above 0, however little
+        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 2**30, rng.whole(2, 2, high=3) / 2**14  # above 0, if little
         grad[:, [1, 3]] *= -1
         grad[:, 4] = 0
         yield Case({"rule": rule, "f": f, "grad": grad})
@@ -138,6 +138,22 @@ def Guide(rng):
 
     yield Case({"model": other}, block_raises, shown="a block that raises, and hooks of others")
 
+    models, waiting = [telling_net(rng) for _ in range(2)], []
+
+    def wait(manager):
+        waiting.append(manager)
+
+    def nested(inner):
+        with waiting.pop():
+            with inner:
+                found = {"in both blocks": [gradient_at(x, model, arriving) for model, x, arriving in models]}
+            found["after the inner block"] = [gradient_at(x, model, arriving) for model, x, arriving in models]
+        found["the number of hooks after both"] = [count_hooks(model) for model, *_ in models]
+        return {f"{words}, for two models," if words[0] in "ia" else words: each for words, each in found.items()}
+
+    yield Case({"model": models[0][0]}, wait, shown="a model whose block comes later")
+    yield Case({"model": models[1][0]}, nested, shown="another model, and a block inside the block of the one before")
+
 
 @exercise
 def class_gradient(rng):
@@ -168,7 +184,9 @@ def to_picture(rng):
     spike[0, 0, 0], spike[2, 1, 1] = 400.0 + rng.integer(0, 9), -300.0
     yield Case({"gradient": spike}, shown="a gradient with two numbers that are far larger than the others")
     yield Case({"gradient": rng.quarters(3, 2, 3, high=1) / 1e18}, shown="a gradient of numbers below 1e-18")
-    yield Case({"gradient": torch.full((3, 1, 2), rng.choice((0.25, -0.5)))}, shown="a constant gradient")
+    # The mean of these is not 0.1 but a little less or more, because sums are rounded.
+    for number, shape in ((rng.choice((0.25, -0.5)), (3, 1, 2)), (0.1, (3, 2, 3))):
+        yield Case({"gradient": torch.full(shape, number)}, shown=f"a constant gradient: {number} everywhere")
 
 
 @exercise

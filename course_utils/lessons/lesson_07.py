@@ -61,7 +61,7 @@ def class_activation_map(rng):
         features = rng.whole(channels, *shape) / 4
         features[positive, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
         features[-1, 0, 1] *= -1
-        weight = -rng.whole(3, channels) / 4
+        weight = -rng.whole(3, channels) / 3
         weight[:, positive] *= -1
         weight[target - 1] = weight[target]
         weight[target - 1, positive] += 0.5  # a class with a higher logit
@@ -104,13 +104,23 @@ def grad_cam_with_hooks(rng):
 @exercise
 def to_heatmap(rng):
     yield Case({"raw": rng.mixed(1, 2, 2) / 4, "size": (4, 4)})
-    raw = rng.mixed(4, 3, 4) / 4
+    raw = rng.mixed(5, 3, 4) / 4
     raw[0, 1, 2] = 4  # the middle of this cell falls between the pixels, so that the enlarged map does not reach 4
     raw[1] = raw[1].abs() + 4  # another scale, and nothing near 0
     raw[2] = -raw[2].abs()
     raw[3] /= 2**22  # about a millionth: not to be taken for 0
-    shown = "four maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the fourth has tiny values"
+    raw[4] /= 2**34
+    shown = "five maps of 3 x 4 cells, to become 8 x 9: the third is below 0 everywhere, the last two have tiny values"
     yield Case({"raw": raw, "size": (8, 9)}, shown=shown)
+    raw = torch.zeros(8, 1, 2)
+    raw[:, 0, rng.integer(0, 1)] = torch.tensor([41.0, 47, 55, 61, 82, 83, 94, 97]) / 4
+    raw[1] = rng.integer(1, 9) / 4
+
+    def greatest(heat):
+        return {"the greatest values that are exactly 1": [bool((each == 1).any()) for each in heat]}
+
+    shown = "eight maps of two cells, one of them 0, in the second map both the same"
+    yield Case({"raw": raw, "size": (1, 4)}, greatest, shown=shown)
 
 
 def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -174,9 +184,9 @@ def lost_answers(rng):
     model, target = _turning_net(), rng.integer(0, 2)
     for before, after, shown in (
         (
-            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1, 1],
-            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75, 1],
-            "12 pictures: 8 times yes, 3 of them lost (in two the logit becomes 0), 4 gained",
+            [1, -1, 0.25, 3, 0, 1, 2, -2, -0.5, 0.5, 1, 1, -1],
+            [0, 1, -0.25, 0.5, 0.25, 1, 2, 0.5, 1, 0, 0.75, 1, -2],
+            "13 pictures: 8 times yes, 3 of them lost (in two the logit becomes 0), 4 gained, 1 without a yes",
         ),
         ([-1, 2, 0, 0], [-2, 0, -0.5, 0], "4 pictures: 1 yes, which is lost (its logit becomes 0)"),
         ([-1, 0], [-2, -1], "2 pictures without a yes"),

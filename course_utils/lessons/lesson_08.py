@@ -376,6 +376,26 @@ def watch_norms(rng):
         shown = f"two of three layers, one of which is called twice, and a block that {ended}"
         yield Case({"layers": [second, first]}, then=_watched(model, rng.quarters(2, 2), error), shown=shown)
 
+    layers, x, waiting = [linear(rng.quarters(2, 2)) for _ in range(2)], rng.quarters(1, 2), []
+
+    def wait(manager):
+        waiting.append(manager)
+
+    def nested(manager):
+        with waiting.pop() as outer:
+            with manager as inner:
+                layers[0](layers[1](x))
+            layers[1](layers[0](x))
+        left = sum(len(layer._forward_hooks) for layer in layers)
+        return {
+            "the list of the outer block": outer,
+            "the list of the inner block": inner,
+            "hooks left after both": left,
+        }
+
+    yield Case({"layers": [layers[0]]}, wait, shown="a layer whose block comes later")
+    yield Case({"layers": [layers[1]]}, nested, shown="another layer, and a block inside the block of the one before")
+
 
 def neighbours(rng: Numbers) -> nn.Conv2d:
     """A 3 x 3 convolution of two channels: each place hears of its neighbours."""
@@ -404,7 +424,7 @@ def patched_logits(rng):
         given = {
             "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
             "layer": layer,
-            "source": rng.quarters(1, of_source, *region.shape),
+            "source": rng.quarters(1, of_source, *region.shape) / 3,
             "target": rng.quarters(1, channels, *region.shape),
             "region": region,
         }
@@ -453,6 +473,7 @@ def attention_maps(rng):
     for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):
         yield attend(_transformer(rng, 0.5, norm_first).eval(), rng.quarters(3, 4, 4), f"{heads} {words}")
     yield attend(_transformer(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
+    yield attend(_transformer(rng, 0.5, False), rng.quarters(3, 4, 4), f"{heads} in training mode, with dropout")
     layer = _transformer(rng, 0.5, True).eval()
     yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
     layer, places = _transformer(rng, 0.5, True).eval(), rng.quarters(4, 4)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case
 from course_utils.exercises.engine import exercise
@@ -64,6 +65,20 @@ class Choosy(nn.Module):
     def forward(self, x):
         if (x < 0).any():
             raise self.error("a negative number")
+        return x
+
+
+class Moody(nn.Module):
+    """Gives back its input, and raises a ValueError in every second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls % 2 == 0:
+            raise ValueError("every second call")
         return x
 
 
@@ -208,6 +223,7 @@ def make_twelve(rng):
     yield Case({"w": w}, product, shown="w in y = w · x", fresh=True)
     c, d = rng.leaf(2, 2).double().detach().requires_grad_(), rng.leaf(2, 2).double().detach().requires_grad_()
     slope = rng.quarters(2, 2).double()
+    slope[0, rng.integer(0, 1)] = 0
 
     def sibling(_):
         total = c + d
@@ -275,7 +291,7 @@ def freeze_weight(rng):
     shift, y = Shift(rng.whole(2).double()), rng.leaf(2).detach().double().requires_grad_()
 
     def share(_):
-        (3 * shift(y)).sum().backward()
+        (3 * 2**30 * shift(y)).sum().backward()  # so that what is nearly 0 shows
         return {"weight.grad": shift.weight.grad, "x.grad": y.grad}
 
     yield Case({"layer": shift}, share, shown="a layer that adds its weight to x, both of dtype float64")
@@ -308,8 +324,9 @@ def block_gradient(rng):
 
 @exercise
 def note_failures(rng):
-    for numbers in ((0, -rng.integer(1, 9), rng.integer(1, 9)), (-rng.integer(1, 9), -rng.integer(1, 9), 0)):
-        layer, notes = Choosy(), [True, False]
+    one, two, three = (rng.integer(1, 9) for _ in range(3))
+    for layer, numbers in ((Choosy(), (0, -one, two)), (Choosy(), (-two, -three, 0)), (Moody(), (-one, two, 0, three))):
+        notes = [True, False]
 
         def call(handle, layer=layer, notes=notes, numbers=numbers):
             outputs = []
@@ -361,15 +378,15 @@ def clear_after_step(rng):
 @exercise
 def first_arrival(rng):
     for first in (0, 1):
-        x, seen, factor = rng.leaf(2), [torch.zeros(1), torch.ones(1)], rng.quarters(2)
+        x, seen, factor = rng.leaf(2), [torch.zeros(1), torch.ones(1)], rng.quarters(2) / 3
         a = 2 * x
         b = a * factor
         tensors = [a, b] if first else [b, a]
 
-        def backward(handle, x=x, b=b, seen=seen):
-            (b * 3).sum().backward(retain_graph=True)
+        def backward(handle, x=x, b=b, seen=seen, factor=factor):
+            (b * factor).sum().backward(retain_graph=True)
             b.register_hook(lambda grad: grad.mul_(100))
-            (b * 3).sum().backward(retain_graph=True)
+            (b * factor).sum().backward(retain_graph=True)
             found = {"the list after two backwards": list(seen)}
             handle.remove()
             (b * 2).sum().backward()
@@ -460,9 +477,12 @@ def pretend_saved(rng):
 
         def lie(manager, x=x, factor=factor):
             with manager:
-                square, product = x * x, factor @ x
+                square, product, unused = x * x, factor @ x, x.exp()
+            memory = StorageWeakRef(unused.untyped_storage())  # `exp` saves its own result
+            del unused
             (square.sum() + product.sum()).backward()
             found = {"x · x": square, "x.grad of x · x and F @ x together": kept(x.grad), "x": x, "F": factor}
+            found["whether exp(x), made in the block and no longer used, is out of memory"] = memory.expired()
             x.grad = None
             (x * x).sum().backward()
             return found | {"x.grad of x · x after the block": x.grad}
@@ -501,6 +521,11 @@ def leaf_without_gradient(rng):
         yield Case({"w": w, "x": x}, compare, fresh=True)
 
 
+def _number(handle) -> int:
+    """The number that torch gave a hook; of a handle for several tensors, that of its first hook."""
+    return handle.id if hasattr(handle, "id") else handle.handles[0].id
+
+
 @exercise
 def out_of_order(rng):
     for size in (1, 2):
@@ -518,7 +543,7 @@ def out_of_order(rng):
                 rule.register_hook(lambda grad, name=name: ran.append(name))
             one, other = handles
             found = {"in the lesson's program: who ran": order(rule), "in yours: who ran": order(w)}
-            found |= {"in yours: whether the first handle is the older one": one.id < other.id}
+            found |= {"in yours: whether the first handle is the older one": _number(one) < _number(other)}
             one.remove()
             found |= {"in yours: who ran after the first handle was removed": order(w)}
             other.remove()

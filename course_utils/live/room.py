@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import Prediction, predictions_of
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
-from course_utils.exercises.recorded import slip_sentences
 from course_utils.live.material import Step, lessons, plan_of, settings_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
@@ -275,5 +275,5 @@ def _free_name(folder: Path, began: float) -> str:
 
 def _says(exercise: Exercise, cause: str) -> bool:
     """Whether the course itself could have said this of an answer; a learner's own words are not projected."""
-    known = {mistake.message for mistake in exercise.mistakes} | set(slip_sentences())
-    return all(each in known for each in cause.split(" Besides: "))
+    known = {mistake.message for mistake in exercise.mistakes}
+    return all(each in known for each in cause.split(BESIDES))

@@ -867,8 +867,8 @@ def freeze_biases(model):
     """Make the gradient of every bias of `model` zero, at any depth, with hooks;
     return the list of their handles.
 
-    A bias is a parameter whose name ends in "bias". After `handle.remove()` on each
-    handle it learns again.
+    A bias is a parameter whose name ends in "bias"; each of them requires a gradient.
+    After `handle.remove()` on each handle it learns again.
     """
     ...
 
@@ -1025,8 +1025,8 @@ check(record_total_norm)
 
 # %% tags=["answer"]
 def step_in_backward(parameters, rate):
-    """Make every parameter take a step of plain gradient descent during backward;
-    return the list of handles.
+    """Make every parameter of the list `parameters` take a step of plain gradient
+    descent during backward; return the list of handles.
 
     As soon as a parameter's `.grad` is complete, `rate` times this `.grad` is
     subtracted from the parameter's values in place, and its `.grad` is set to None,

@@ -338,7 +338,7 @@ def arrived_and_passed_on(tensor, hooks):
 
     Return a list that will receive a copy of each gradient as it arrives, before
     the first of `hooks`. `tensor.grad` keeps the gradient as it is passed on, after
-    the last of them.
+    the last of them. The list `hooks` stays as it is.
     """
     ...
 
@@ -933,9 +933,10 @@ def count_saved_bytes(function, x):
     """Run `function(x)`, once, and return how many bytes of memory it keeps for
     backward, as an int.
 
-    Each storage counts once and whole, however many saved tensors lie in it.
-    `saved_tensors_hooks` shows you what is saved; a backward, in `function` or later,
-    must find it unchanged. No hook stays on, not even if `function` raises an error.
+    Each storage counts once and whole, however many saved tensors lie in it, and
+    also if it is freed before `function` returns. `saved_tensors_hooks` shows you what
+    is saved; a backward, in `function` or later, must find it unchanged. No hook stays
+    on, not even if `function` raises an error, and you keep nothing in memory.
     """
     ...
 

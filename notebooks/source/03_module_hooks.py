@@ -939,9 +939,10 @@ def hooked(modules, hook):
     """A context manager: while its block runs, `hook` is a forward hook on each of
     `modules`.
 
-    `with` gives a list of the handles, in the order of `modules`. Before the block, and
-    after it has ended in whatever way, these hooks are not there. Other hooks of the
-    modules stay, and the list `modules` is left as it is.
+    `with` gives a list of the handles, in the order of `modules`. A module that stands
+    there twice gets `hook` twice. Before the block, and after it has ended in whatever
+    way, these hooks are not there. Other hooks of the modules stay, and the list
+    `modules` is left as it is.
     """
     ...
 

@@ -781,7 +781,8 @@ def run_always_called(module, hooks, started, args, output):
     order, as far as they have not started yet.
 
     `hooks` holds the forward hooks registered with `always_call=True`, `started`
-    the keys of those that ran already. A hook is called with `(module, args,
+    the keys of those that ran already. A function that stands under two keys counts
+    as two hooks. A hook is called with `(module, args,
     output)`. What it raises becomes a warning of its own (`warnings.warn`) that
     contains its message; what it returns is not used. Return nothing.
     """

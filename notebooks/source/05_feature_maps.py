@@ -399,7 +399,8 @@ def keep_maps(model, names, x):
     of what that layer returned.
 
     A copy stays as it is, whatever the layers behind do to the layer's output, and
-    holds no graph. No hook is left behind.
+    holds no graph. No name stands twice in `names`. When your function returns, no
+    hook is left.
     """
     ...
 
@@ -556,7 +557,8 @@ def zero_shares(model, x):
     the share of exact zeros in what it returned, a float from 0 to 1.
 
     A ReLU that runs several times in the call counts all that it returned,
-    together. No hook is left behind.
+    together; one that does not run is not in the dict. When your function returns, no
+    hook is left.
     """
     ...
 
@@ -579,7 +581,7 @@ def dead_channels(model, layer, batches):
     `layer` that were never above 0, as a list of ints in ascending order.
 
     `layer` is a module of `model` and returns (N, C, H, W). Never means: at no
-    place of no picture of no batch. No hook is left behind.
+    place of no picture of no batch. When your function returns, no hook is left.
     """
     ...
 
@@ -1001,7 +1003,8 @@ def channel_means(model, layer, batches):
 
     `layer` is a module of `model` and returns (N, C, H, W) in float32; the batches
     differ in their number of pictures, N. The maps of a batch are let go, at the
-    latest when those of the next are there. No hook is left behind.
+    latest when those of the next are there. When your function returns, no hook is
+    left.
     """
     ...
 

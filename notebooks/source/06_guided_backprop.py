@@ -397,8 +397,8 @@ def class_gradient(model, images, classes):
     """Return the gradient, at each of `images`, of the logit of its class: a tensor
     of their shape.
 
-    `classes[n]` is the class for picture n; `model(images)` gives logits (N,
-    classes). Afterwards no `.grad` and no `requires_grad` is another than before.
+    `classes` is a tensor, and `classes[n]` the class for picture n; `model(images)`
+    gives logits (N, classes). Afterwards no `.grad` and no `requires_grad` is another than before.
     """
     ...
 

@@ -530,7 +530,7 @@ def to_heatmap(raw, size):
     First the ReLU; then enlarge to `size`, a pair (H, W), with bilinear
     interpolation and `align_corners=False`; then stretch each map by itself, so
     that its least value is 0 and its greatest is exactly 1. A map without a value
-    above 0 becomes all 0.
+    above 0 becomes all 0, and so does a map that is the same everywhere.
     """
     ...
 

@@ -1073,7 +1073,8 @@ def attention_maps(layer, x):
 
     `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
     (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
-    what it does with `x` before the attention. No hook is left, even if the layer
+    what it does with `x` before the attention. In training mode these are the
+    weights after the dropout of this very call. No hook is left, even if the layer
     raises an error.
     """
     ...

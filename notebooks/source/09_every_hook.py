@@ -1750,7 +1750,7 @@ check(twelve_from_afar)
 # %% tags=["answer"]
 def pretend_saved(value):
     """Return a context manager: whatever forward saves in its block, backward finds tensors full of `value`
-    instead. The values that forward computes stay right.
+    instead. The values that forward computes stay right, and nothing is kept in memory for longer than usual.
     """
     ...
 

@@ -1,8 +1,8 @@
-"""Mutants of the right answers: small edits, each of which the checker has to refuse, and the slip that each one is.
+"""Small edits of an answer.
 
-A mutant that passes shows an input that no case has, or is *equivalent*: it is right as well, wherever the task allows
-it to be called. Those are declared beside their exercise, by the edit and with the reason. A wrong answer that behaves
-as a mutant does has the mutant's slip for its likely cause.
+Of a right answer they make mutants, each of which the checker has to refuse. One that passes shows an input that no
+case has, or is *equivalent*: it is right as well, wherever the task allows it to be called. Those are declared beside
+their exercise, by the edit and with the reason. Of a learner's answer they may make a right one, see `repair`.
 
 `edit_node` says for each kind of node in an answer's syntax tree by which operators it is edited; `SPOILS` are what an
 answer may do to its arguments before anything else.
@@ -28,10 +28,8 @@ Edits = Iterator[tuple[str, Instead]]  # with the name of the operator
 class Mutant(NamedTuple):
     """An answer with one edit."""
 
-    rank: int  # its place among mutants that behave alike; the slip that says most comes first
     operator: str
     lines: tuple[str, ...]  # those that differ from the right answer: `- old` and `+ new`
-    slip: str  # what is wrong with it
     source: str
     function: Callable
 
@@ -43,8 +41,8 @@ class Mutant(NamedTuple):
 
 @functools.cache
 def read_table(name: str) -> dict[str, Any]:
-    """Of `assets/edits.json`: `slips`, what is wrong with an answer that an operator made (any other operator, such as
-    `no clone`, leaves a call out), or `operators` or `names` that learners take for each other.
+    """Of `assets/edits.json`: `repairs`, what is wrong with an answer that an operator makes right (any other operator,
+    such as `no clone`, leaves a call out), or `operators` or `names` that learners take for each other.
     """
     return json.loads((ASSETS / "edits.json").read_text(encoding="utf-8"))[name]
 
@@ -68,11 +66,10 @@ def mutants_of(
         seen.add(before := ast.unparse(tree))
         for operator, old, new in edits_of(tree, given):
             source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
-            function = None if source in seen else _define(source, tree.name, namespace)
+            function = None if source in seen else define(source, tree.name, namespace)
             if function is not None:
                 seen.add(source)
-                lines, slip = _differing_lines(before, source), _slip(operator, old, new)
-                yield Mutant(_rank(operator), operator, lines, slip, source, function)
+                yield Mutant(operator, _differing_lines(before, source), source, function)
 
 
 def edits_of(
@@ -115,23 +112,14 @@ def replace(tree: Any, old: ast.AST, new: Instead) -> Any:
     return parts
 
 
-def _define(source: str, name: str, namespace: Mapping[str, object]) -> Callable | None:
+def define(source: str, name: str, namespace: Mapping[str, object]) -> Callable | None:
+    """The function or class that a text defines among the names of `namespace`; None where it cannot be defined."""
     own = dict(namespace)
     try:
         exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
     except Exception:  # for what is no Python, and whatever a decorator, a default or the code of a class raises
         return None
     return own[name]
-
-
-def _rank(operator: str) -> int:
-    slips = [*read_table("slips")]
-    return slips.index(operator) if operator in slips else -1
-
-
-def _slip(operator: str, old: ast.AST, new: Instead) -> str:
-    slip = read_table("slips").get(operator, f"a call of `{operator.removeprefix('no ')}` is missing")
-    return slip.format(_name_of(new), _name_of(old)) if operator == "mixed up" else slip
 
 
 def _differing_lines(before: str, after: str) -> tuple[str, ...]:
@@ -166,7 +154,7 @@ def _begin_with(statements: str, node: ast.FunctionDef) -> ast.FunctionDef:
     return changed(node, body=[*ast.parse(statements).body, *node.body])
 
 
-def _name_of(node: ast.Name | ast.Attribute) -> str:
+def name_of(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 

@@ -1,0 +1,93 @@
+"""What one small edit would make right: a cause that is tried on the learner's own answer before it is said.
+
+The edits are those of `edits`, and a few that add what is missing. An edit counts if with it the answer passes in all
+cases of two seeds.
+"""
+
+import ast
+import inspect
+import itertools
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from course_utils.exercises.edits import Instead, changed, define, edits_of, name_of, read_table, replace
+from course_utils.exercises.evidence import can_limit_time
+
+SECONDS = 3.0  # for all edits of an answer; a learner is waiting
+NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
+DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
+
+
+class Repair(NamedTuple):
+    """An answer with one edit: the sentence that says what is wrong without it, and the function."""
+
+    sentence: str
+    function: Callable
+
+
+def find_repair(function: Callable, passes: Callable[[Callable], bool]) -> str:
+    """The sentence of the first edit with which `function` `passes`; empty where none does, or no text is there.
+
+    Where an edited answer that never ends could not be stopped, none is tried.
+    """
+    if not can_limit_time():
+        return ""
+    end = time.monotonic() + SECONDS
+    tried = itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function))
+    return next((repair.sentence for repair in tried if passes(repair.function)), "")
+
+
+def repairs_of(function: Callable) -> Iterator[Repair]:
+    """Every edit of an answer, which is a function or a class whose text can be read."""
+    answer = inspect.unwrap(function)
+    try:
+        lines, first = inspect.getsourcelines(answer)
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[-1]
+    except (OSError, TypeError, SyntaxError, IndexError):  # such as what is no function, or was not typed into a cell
+        return
+    namespace = getattr(answer, "__globals__", None) or vars(sys.modules[answer.__module__])
+    if not isinstance(tree, DEFINITIONS) or getattr(answer, "__closure__", None):
+        return
+    for operator, old, new in itertools.chain(_additions(tree), edits_of(tree, {})):
+        source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
+        edited = None if operator in NO_SLIPS else define(source, tree.name, namespace)
+        if edited is not None:
+            number = getattr(old, "lineno", tree.lineno) - 1
+            yield Repair(_say(operator, old, new, first + number, lines[number].strip()), edited)
+
+
+def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> str:
+    words = read_table("repairs").get(operator, f"the call of `{operator.removeprefix('no ')}` does not belong there")
+    if operator == "mixed up":
+        words = words.format(name_of(old), name_of(new))
+    return f"Look at your line {number}, `{text}`: {words}. With this one change your answer would pass."
+
+
+def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:
+    """What an answer may lack: a `return`, or the value that a variable of a loop has when a hook is made."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            match node.body[-1]:
+                case ast.Expr(value) as last:
+                    yield "add return", last, ast.Return(value)
+                case ast.Assign([ast.Name(name)]) as last:
+                    yield "add return", last, [last, ast.Return(ast.Name(name, ast.Load()))]
+        if isinstance(node, ast.For):
+            yield from _bindings(node, {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)})
+
+
+def _bindings(loop: ast.For, variables: set[str]) -> Iterator[tuple[str, ast.AST, Instead]]:
+    """The functions that are made in a loop, each with the present values of the loop's variables that it uses."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Lambda | ast.FunctionDef):
+            used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} & variables
+            arguments = changed(
+                node.args,
+                kwonlyargs=[*node.args.kwonlyargs, *(ast.arg(name) for name in sorted(used))],
+                kw_defaults=[*node.args.kw_defaults, *(ast.Name(name, ast.Load()) for name in sorted(used))],
+            )
+            if used:
+                yield "bind now", node, changed(node, args=arguments)
