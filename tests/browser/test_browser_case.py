@@ -12,6 +12,12 @@ WRITES = "from course_utils.lessons.own_page import write_page\n\nwrite_page()"
 WORDS = "Perhaps it is the eye"
 
 
+def find_cell(window, code):
+    """The number of the first code cell that has this in it."""
+    cells = enumerate(window.read_cells())
+    return next(number for number, cell in cells if cell["code"] and code in cell["source"])
+
+
 def answer_of(panel):
     return panel.locator('[role="status"]').first.text_content()
 
@@ -34,7 +40,7 @@ def test_a_click_makes_the_network_wrong_and_clues_fill_the_page(window, picture
 
     window.open("01_tensor_hooks.ipynb")
     window.run_all()
-    clue = window.cell(window.find_cells("case.keep_clue(")[0])
+    clue = window.cell(find_cell(window, "case.keep_clue("))
     clue.scroll_into_view_if_needed()
     line = clue.locator("input[type=text]")
     line.fill(WORDS)
@@ -44,7 +50,7 @@ def test_a_click_makes_the_network_wrong_and_clues_fill_the_page(window, picture
     window.shut_down()
 
     window.open("00_start_here.ipynb")
-    number = window.find_cells("CasePage()")[0]
+    number = find_cell(window, "CasePage()")
     for each in (*[n for n, cell in enumerate(window.read_cells()) if "setup" in cell["tags"]], number):
         window.run(each)
     page = window.cell(number).locator(".jp-OutputArea-output").first
@@ -62,7 +68,7 @@ def test_the_page_about_ones_own_picture_opens_in_jupyterlab(window, pictures):
     window.open("page.ipynb")
     window.run_all()
     assert f"Your page is {FILE}" in window.cell(0).inner_text()
-    window.page.evaluate("file => jupyterapp.commands.execute('docmanager:open', {path: file})", FILE)
+    window.page.evaluate("async file => { await jupyterapp.commands.execute('docmanager:open', {path: file}); }", FILE)
     frame = window.page.frame_locator(".jp-HTMLViewer iframe")
     frame.get_by_role("heading", name="An experiment").scroll_into_view_if_needed()
     assert frame.locator("img").evaluate_all("images => images.every(each => each.complete && each.naturalWidth)")

@@ -19,7 +19,7 @@ def explorer(lesson):
 class Driver:
     def __init__(self, lesson) -> None:
         self.window, self.page = lesson.window, lesson.window.page
-        self.number = lesson.find("explore")[0]
+        self.lesson, self.number = lesson.name, lesson.find("explore")[0]
         self.panel = self.window.find_explorer()
 
     def look(self) -> tuple[str, str]:
@@ -93,7 +93,9 @@ def test_by_mouse(explorer):
         menu.select_option(index=0 if menu.evaluate("menu => menu.selectedIndex") else 1)
         wait_for_picture(explorer, before)
         used += 1
-    assert used >= 2
+    assert used >= (1 if explorer.lesson == "00_start_here.ipynb" else 2), (
+        "the case of lesson 00 has three buttons only"
+    )
     assert explorer.panel.locator('[role="alert"]').count() == 0
 
 
