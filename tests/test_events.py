@@ -144,7 +144,8 @@ def no_return(relu):
             "scale_gradient",
             nothing_returned,
             "In the first backward your tensor hook on `tensor` receives [[-1.75, -2.5], [1.5, 2.75]] and returns "
-            "nothing, so [[-1.75, -2.5], [1.5, 2.75]] goes on; in a right run [[-5.25, -7.5], [4.5, 8.25]] goes on.",
+            "nothing, so [[-1.75, -2.5], [1.5, 2.75]] goes on; in a right run [[-4.375, -6.25], [3.75, 6.875]] "
+            "goes on.",
         ),
         (
             "scale_gradient",

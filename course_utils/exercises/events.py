@@ -124,12 +124,13 @@ class Recorder(TorchFunctionMode):
 
     def watch(self, case: Case) -> Case:
         """The case, with names for what it gives, and with an end to the recording."""
-        self._codes = {}
-        self._names = {id(value): name for name, value in {**case.given, **case.watched()}.items()}
+        self._codes, self._names = {}, {}
         for name, value in case.watched().items():
             if isinstance(value, nn.Module):
                 parts = (*value.named_modules(), *value.named_parameters(), *value.named_buffers())
                 self._names |= {id(part): f"{name}.{path}" for path, part in parts if path}
+        things = {**case.given, **case.watched()}
+        self._names |= {id(value): name for name, value in reversed(things.items())}  # of two names, the first
         for name, value in case.given.items():
             inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
             self._codes |= {code: f"a function in `{name}`" for each in inside for code in codes_of(each)}
