@@ -67,7 +67,7 @@ class Backward:
         return f"{title}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}{expected}"
 
     def row(self, name: str, done: Step | None) -> tuple[str, ...]:
-        """A tensor's name, kind, value, gradient, the same without hooks, and `.grad`, as text, after the step `done`."""
+        """A tensor's name, kind, value, gradient, gradient without hooks and `.grad`, as text."""
         value = self.graph.nodes[name]
         gradient = plain = NOTHING_YET if name in self.steps else NO_GRADIENT
         if done:
