@@ -9,7 +9,7 @@ import torch
 from panels import control, controls, shown, use
 
 from course_utils.explorers import GradientFlow
-from course_utils.explorers.gradient_flow import OWN, Backward, draw, tabulate, tell
+from course_utils.explorers.gradient_flow import OWN, Backward, draw, tell
 from course_utils.explorers.graph import ACTIONS, EXAMPLES, FUNCTIONS, format_tensor, parse, run_backward
 from course_utils.root import CourseError
 
@@ -26,6 +26,10 @@ MORE = {
 GRAPHS = {name: parse(text) for name, text in (EXAMPLES | MORE).items()}
 TWO, DOT, SQUARE = GRAPHS["two paths"], GRAPHS["dot product"], GRAPHS["square"]
 SIX = {"a": "times 6"}
+
+
+def tabulate(stopped):
+    return {name: stopped.row(name, stopped.past.get(name)) for name in stopped.graph.nodes}
 
 
 def steps(graph, hooks=()):
@@ -142,7 +146,7 @@ def test_the_story_of_a_step_has_its_facts_in_this_order(graph, hooks, step, fac
     assert re.search(".*".join(map(re.escape, facts)), tell(Backward(graph, hooks, step)))
 
 
-def test_the_table_and_the_picture_show_only_gradients_that_have_arrived():
+def test_cards_show_only_gradients_that_have_arrived():
     assert tabulate(Backward(TWO, SIX))["w"] == ("w", "leaf", "1", "15", "5", "15")
     assert tabulate(Backward(GRAPHS["dead end"]))["d"] == ("d", "no gradient", "3", "none", "none", "None")
     assert tabulate(Backward(GRAPHS["dead end"]))["dead"] == ("dead", "result", "18", "none", "none", "None")
@@ -333,13 +337,9 @@ def test_a_bad_expression_gets_a_sentence_and_the_last_good_graph_still_works(te
     assert "y = 9" in explorer.sentence
 
 
-def test_the_lines_are_shown_for_an_own_graph_only_and_the_table_on_demand():
+def test_the_lines_are_shown_for_an_own_graph_only():
     explorer = GradientFlow("two paths", hooks={"a": "times 6"}, step=-1)
     (lines,) = [box for box in controls(explorer, widgets.HBox) if control(explorer, "Lines") in box.children]
     for graph, display in (("mean", "none"), (OWN, None), ("two paths", "none")):
         control(explorer, "Graph").value = graph
         assert lines.layout.display == display
-    assert "<table" not in shown(explorer)
-    control(explorer, "All numbers as a table").value = True
-    assert shown(explorer).count("<tr>") == 6
-    assert "After step 0 of 5" in shown(explorer)

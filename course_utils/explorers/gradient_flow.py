@@ -21,7 +21,6 @@ from course_utils.root import CourseError
 
 OWN = "my own"
 OWN_TEXT = "w = 2\nx = [1, 2, 3]\nh = w * x\ny = sum(h ** 2)"
-TABLE_HEADER = ("tensor", "kind", "value", "gradient", "without hooks", ".grad")
 LEGEND = ("leaf", "result of an operation", "forward", "gradient coming back", "hook")
 NOTHING_YET, NO_GRADIENT = "not yet", "none"
 MIN_WIDTH = 460  # room for the title
@@ -68,17 +67,12 @@ class Backward:
         return f"{title}: value {value}, gradient {gradient}{was}, .grad {grad}{hooks}{expected}"
 
     def row(self, name: str, done: Step | None) -> tuple[str, ...]:
-        """What stands under `TABLE_HEADER` for a tensor, as text, before its gradient arrives or when it is `done`."""
+        """A tensor's name, kind, value, gradient, gradient without hooks and `.grad`, as text."""
         value = self.graph.nodes[name]
         gradient = plain = NOTHING_YET if name in self.steps else NO_GRADIENT
         if done:
             gradient, plain = format_tensor(done.passed_on), format_tensor(self.plain[name].passed_on)
         return name, value.kind, format_tensor(value.tensor), gradient, plain, format_tensor(done and done.grad)
-
-
-def tabulate(backward: Backward) -> dict[str, tuple[str, ...]]:
-    """Return for each tensor what stands under `TABLE_HEADER` after this step, as text."""
-    return {name: backward.row(name, backward.past.get(name)) for name in backward.graph.nodes}
 
 
 def tell(backward: Backward) -> str:
@@ -426,14 +420,12 @@ class GradientFlow(Explorer):
             "guess": widgets.Text(description="gradient", placeholder="3 or [1, 2]", layout={"width": "230px"}),
             "commit": widgets.Button(description="Commit", tooltip="Fix this before the gradient arrives", **button),
             "verdict": widgets.HTML(layout={"min_height": "36px"}),
-            "numbers": widgets.Checkbox(description="All numbers as a table", indent=False),
-            "table": widgets.HTML(),
         }
         beside = widgets.VBox([widgets.HTML(markup.fill("help")), controls["draw"]], layout=wide)
         self._own = widgets.HBox([controls["lines"], beside], layout={**WRAPPED, "display": None if own else "none"})
         self._chips = widgets.HBox([controls["hooks"]], layout={**WRAPPED, "min_height": "34px"})
         rows = ("graph", *STEPS), self._own, ("at", "guess", "commit"), "picture", "verdict", "sentence", "problem"
-        super().__init__(controls, [*rows, ("node", "action", "add", "clear"), self._chips, "numbers", "table"])
+        super().__init__(controls, [*rows, ("node", "action", "add", "clear"), self._chips])
 
     @property
     def _hooks(self) -> list[tuple[str, str]]:
@@ -503,10 +495,7 @@ class GradientFlow(Explorer):
         self._chips.children = [self.controls["hooks"], *self._switches]
         self.controls["clear"].disabled = not self._switches
 
-    def look(self, step: int, numbers: bool, **_: object) -> View:
+    def look(self, step: int, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""
         stopped = Backward(self._graph, self._hooks, step, self._expected)
-        caption = f"After step {step} of {stopped.last_step}"
-        table = markup.make_table(TABLE_HEADER, tabulate(stopped).values(), caption) if numbers else ""
-        more = {"table": table, "verdict": markup.make_verdict(judge(stopped))}
-        return View(draw(stopped), tell(stopped), more=more)
+        return View(draw(stopped), tell(stopped), more={"verdict": markup.make_verdict(judge(stopped))})
