@@ -228,7 +228,7 @@ def fit_probe(features: Tensor, answers: Tensor, ridge: float = 10.0) -> Callabl
     return read
 
 
-# --- made pictures, and tokens -----------------------------------------------------------------------------------------
+# --- made pictures, and tokens ----------------------------------------------------------------------------------------
 
 
 def grey_noise(size: int) -> Tensor:
