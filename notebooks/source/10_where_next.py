@@ -625,6 +625,13 @@ real = load_classifier(REAL)
 random_net = methods.randomise(net)
 rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.even_map}
 
+# %% tags=["setup"]
+worlds = {  # the second half of each network, and the questions as they stand there
+    "drawn": (methods.second_half(net), methods.ask_pictures(net, pictures, seed)),
+    "random": (methods.second_half(random_net), methods.ask_pictures(random_net, pictures // 3, seed)),
+    "photos": (methods.second_half_of_real(real), methods.ask_collages(real)),
+}
+
 # %% [markdown] tags=["sealed"]
 # drawn pictures and collages, with two scores each, point and share. Which method is first in all four columns?
 #
@@ -658,11 +665,6 @@ rows = {**by_name, "(random map)": methods.random_map, "(even map)": methods.eve
 predict("first_in_every_column")
 
 # %%
-worlds = {  # the second half of each network, and the questions as they stand there
-    "drawn": (methods.second_half(net), methods.ask_pictures(net, pictures, seed)),
-    "random": (methods.second_half(random_net), methods.ask_pictures(random_net, pictures // 3, seed)),
-    "photos": (methods.second_half_of_real(real), methods.ask_collages(real)),
-}
 table = {
     name: {world: methods.score(method, *given) for world, given in worlds.items()} for name, method in rows.items()
 }
