@@ -195,4 +195,4 @@ class CasePage:
         data = png(draw_case(size=2 * SIZE).image, jpeg=True, small=True)
         picture = Picture(data, "A fish above the sea, and in the water a buoy beside a boat.")
         page = page_templates().get_template("case.html.j2")
-        return page.render(rows=self.rows, picture=Markup(make_picture(picture)))
+        return page.render(rows=self.rows, picture=Markup(make_picture(picture, 2 * SIZE)))
