@@ -20,7 +20,7 @@ from course_utils.exercises.causes import BESIDES, Mistakes, relate_numbers
 from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, Prediction, is_blank, read_declarations, read_predictions
 from course_utils.exercises.edits import define
-from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
+from course_utils.exercises.evidence import CaseMaker, Evidence, names_used, observe_all
 from course_utils.exercises.judging import find_first_wrong, judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds
@@ -77,6 +77,12 @@ class Exercise(Declaration):
             if function:
                 found.append(Mistake(source, function, f"{message}{BESIDES}{besides}"))
         return found
+
+    def _pairs_like(self, function: Callable) -> list[Mistake]:
+        """The pairs of which a function uses at least half of the names: what does nothing, say, is like none."""
+        mine = {*names_used(function)}
+        used = [({*names_used(pair.function)}, pair) for pair in self.pairs]
+        return [pair for names, pair in used if 2 * len(names & mine) >= len(names)]
 
     @property
     def source(self) -> str:
@@ -142,7 +148,7 @@ class Exercise(Declaration):
         reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
         if not (outcome.passed or outcome.cause) and has_answers():
-            outcome = self.judge(got, reference, self._lazily(self.pairs, seed))
+            outcome = self.judge(got, reference, self._lazily(self._pairs_like(function), seed))
         if outcome.passed or outcome.cause:
             return outcome
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))
