@@ -22,7 +22,7 @@ from course_utils.exercises.declaration import Declaration, find_by_name, is_bla
 from course_utils.exercises.declaration import find_prediction as find_prediction  # and the next: for its callers
 from course_utils.exercises.declaration import predictions_of as predictions_of
 from course_utils.exercises.edits import define
-from course_utils.exercises.evidence import CaseMaker, Evidence, observe_all
+from course_utils.exercises.evidence import CaseMaker, Evidence, names_used, observe_all
 from course_utils.exercises.judging import find_first_wrong, judge
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds
@@ -79,6 +79,12 @@ class Exercise(Declaration):
             if function:
                 found.append(Mistake(source, function, f"{message}{BESIDES}{besides}"))
         return found
+
+    def _pairs_like(self, function: Callable) -> list[Mistake]:
+        """The pairs of which a function uses at least half of the names: what does nothing, say, is like none."""
+        mine = {*names_used(function)}
+        used = [({*names_used(pair.function)}, pair) for pair in self.pairs]
+        return [pair for names, pair in used if 2 * len(names & mine) >= len(names)]
 
     @property
     def source(self) -> str:
@@ -144,7 +150,7 @@ class Exercise(Declaration):
         reference, mistakes = self.lazy_key(seed)
         outcome = self.judge(got, reference, mistakes)
         if not (outcome.passed or outcome.cause) and has_answers():
-            outcome = self.judge(got, reference, self._lazily(self.pairs, seed))
+            outcome = self.judge(got, reference, self._lazily(self._pairs_like(function), seed))
         if outcome.passed or outcome.cause:
             return outcome
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))
