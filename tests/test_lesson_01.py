@@ -16,7 +16,7 @@ shows = PAGE.shows
 @pytest.mark.parametrize(
     ("function", "values", "gradient", "shown"),
     [
-        (lambda t: (t[0] + t[1]) * (t[0] + 1), [1, 2], [5, 2], "w: is_leaf = True grad = 5 x: is_leaf = True grad = 2"),
+        (lambda t: (t[0] + t[1]) * (t[0] + 1), [1, 2], [5, 2], "w.grad = 5 x.grad = 2"),
         (lambda a: a * 2, [3], [2], "after backward: [2.0]"),
         (lambda t: ((t[:4] + t[4:]) * torch.arange(1, 5)).sum(), range(8), [1, 2, 3, 4] * 2, "z sees [1.0, 2.0, 3.0"),
         (lambda w: (w * torch.arange(4, 11, 2)).sum(), [1, 2, 3, 4], [4, 6, 8, 10], "w.grad = [4.0, 6.0, 8.0, 10.0]"),
@@ -40,7 +40,9 @@ def test_what_hooks_change_by_the_chain_rule():
 
 
 def test_only_leaves_have_a_gradient_to_read_and_results_warn():
-    assert all(shows(f"{name}: is_leaf = False grad = None (with a warning)") for name in "aby")
+    assert shows("w: requires_grad = False grad = None x: requires_grad = True grad = 2")
+    assert all(shows(f"{name}: requires_grad = True grad = None (with a warning)") for name in "ay")
+    assert shows("b: requires_grad = False grad = None")
     assert shows("z.grad = None (with a warning)")
 
 

@@ -41,7 +41,7 @@ def test_values_and_gradients_of_the_small_network():
     assert (fc2, of_x, of_relu) == ([[89]], [[22, 26, 30]], [[1, 2, 3, 4]])
     outputs = f"fc1: {x} -> {fc1}\nrelu: {fc1} -> {relu}\nfc2: {relu} -> {fc2}\n"
     assert printed_by("print_output(name)) for name, child") == outputs
-    assert printed_by("child.register_full_backward_hook(print_gradients(name))") == (
+    assert printed_by("net.named_children():\n        stack.enter_context(child.register_full_backward") == (
         f"fc2: grad_output ({of_fc2},) -> grad_input ({of_relu},)\n"
         f"relu: grad_output ({of_relu},) -> grad_input ({of_fc1},)\n"
         f"fc1: grad_output ({of_fc1},) -> grad_input ({of_x},)\n"
