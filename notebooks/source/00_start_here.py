@@ -97,7 +97,8 @@ doctor()
 #    break anything.
 # 2. **Predict.** Before a surprising cell there is a question. Choose an answer and press *Commit*. You cannot change it
 #    afterwards, and that is the point: if you were wrong, you will remember why.
-# 3. **Run** the next cell and compare its output with your prediction.
+# 3. **Run** the next cell and compare its output with your prediction. In JupyterLab, the output waits until you have
+#    committed.
 # 4. **Read why.** Below the output there is an explanation. It is sealed, and it opens by itself when you commit.
 # 5. **Answer** the exercises. A check tells you what is wrong and for which input.
 #
