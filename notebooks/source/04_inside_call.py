@@ -74,6 +74,7 @@ from torch.utils.hooks import BackwardHook
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.hooks.call import life_of_a_call, read_parts
+from course_utils.hooks.explain import explain_hook
 from course_utils.hooks.inventory import list_hooks
 from course_utils.hooks.trace import trace
 
@@ -992,6 +993,34 @@ print("first difference (torch, MiniModule):", differences[0] if differences els
 # would break?" (All that rely on a global hook to see things before anybody has changed them: profilers, tracers.)
 #
 # **For discussion:** which of the tables could a module keep to itself, and which must all modules share?
+
+# %% [markdown] tags=["more"]
+# ## More: Ask what happened to a hook
+#
+# You now know the rules by which a hook runs. In a project of your own, a hook that does nothing rarely shows its reason:
+# there is no error and no warning, only an empty list. `explain_hook` watches one hook while a block of code runs, and
+# says what happened to it. It changes nothing in the run, and it leaves nothing behind.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Let the room name the reason first. Then ask for other reasons why a hook may not run, and try one of
+# them in this cell.
+
+
+# %%
+def keep(module, args, output):
+    """Keep what the module returned."""
+    kept.append(output.detach())
+
+
+kept, net = [], nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+net.register_forward_hook(keep)
+with explain_hook(net, keep) as story:
+    net.forward(torch.ones(1, 2))
+print(story)
+
+# %% [markdown]
+# Put such a block around a step of your own training, with your model and your hook. It knows some thirty reasons, and
+# where it does not know the reason, it says so.
 
 # %% [markdown]
 # ## What old tutorials say
