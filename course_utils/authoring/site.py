@@ -24,6 +24,7 @@ from course_utils.authoring.cheatsheet import make_page
 from course_utils.authoring.editions import BUILD, read_built
 from course_utils.authoring.source import called_with, sources, tags_of
 from course_utils.exercises.engine import find
+from course_utils.hooks.firing_matrix import load_matrix, read_programs, render_matrix, render_proofs, slug_of
 from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 
 GLOSSARY = "glossary"  # the id of the cell with its entries
@@ -54,7 +55,7 @@ def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
 
 
 def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str | bytes]:
-    """What Sphinx makes the site of, by the files' names: the lessons, three more pages, and what these show."""
+    """What Sphinx makes the site of, by the files' names: the lessons, more pages, and what these show."""
     front = build.README.read_text(encoding="utf-8")
     about, table = front.partition("\n## ")[0], build.MAP.search(front)[0].replace("](notebooks/", "](")
     files: dict[str, str | bytes] = {}
@@ -73,9 +74,21 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
             files["_static/print.html"] = make_page(lesson)
         frames = settings["frames"].get(number, ())
         files[f"{path.stem}.ipynb"] = nbformat.writes(fold(lesson, frames, answers))
+    files |= write_matrix()
     index = Template((ASSETS / "site_index.md.j2").read_text(encoding="utf-8"))
     files["index.md"] = index.render(about=about, table=table, titles=titles)
     return files
+
+
+def write_matrix() -> dict[str, str]:
+    """The table of every hook in every situation, and the pages with the programs to which its cells lead."""
+    matrix, hooks = load_matrix(), read_programs().hooks
+    table = render_matrix(matrix, page="proofs/{}.html")
+    about = "Every cell was measured by running its program. Follow a link to read the program."
+    table = f'<div class="matrix" role="region" aria-label="Every hook in every situation" tabindex="0">{table}</div>'
+    files = {"matrix.md": f"# Every hook in every situation\n\n{about}\n\n{table}\n"}
+    orphan = "---\norphan: true\n---\n"  # the table leads there
+    return files | {f"proofs/{slug_of(hook)}.md": orphan + render_proofs(hook, matrix) for hook in hooks}
 
 
 def _move_glossary(lesson: NotebookNode) -> dict[str, str]:

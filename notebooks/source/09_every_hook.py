@@ -70,12 +70,14 @@ import warnings
 import weakref
 
 import torch
+from IPython.display import HTML
 from torch import nn
 from torch.autograd import graph
 from torch.nn.modules import module as all_modules
 from torch.utils.checkpoint import checkpoint
 
 from course_utils.exercises import hint, predict, replay, solution, why
+from course_utils.hooks.firing_matrix import load_matrix, render_matrix, write_proof
 from course_utils.hooks.inventory import count_hooks
 from course_utils.lessons.lesson_09 import Handle, fix_argument
 from course_utils.lessons.side_by_side import check
@@ -1091,6 +1093,26 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 #
 # **For discussion:** which of these surprises would a test with `no_hooks_left` have found? (Forgotten handles. Not the
 # copy, which is another model, and not the compiled one, which does not have one hook too many but one call too few.)
+
+# %% [markdown]
+# ### Every hook in many situations
+#
+# For this table, every hook of the installed torch was run in every situation, each time by a program of some ten lines.
+# Five of the situations are shown here. The web site of the course has all of them, and each of its cells leads to its
+# program.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Cover the table, name a hook and a situation, and let the room say how often the hook runs.
+
+# %%
+chosen = ["forward and backward", "under no_grad", "layer.forward called", "checkpoint", "torch.compile, then hook"]
+HTML(render_matrix(load_matrix(), chosen))
+
+# %% [markdown]
+# `write_proof` gives the program of any cell. Here is the one for a forward hook under checkpointing, which runs twice:
+
+# %%
+print(write_proof("forward hook", "checkpoint"))
 
 # %% [markdown]
 # ## Several devices and processes
