@@ -128,18 +128,14 @@ def no_return(relu):
         (
             "hook_once",
             two_hooks,
-            "In the call your answer registers 2 tensor hooks on `tensor`; a right one registers 1.",
+            "In the call your answer registers 2 tensor hooks on `tensor`; the course's right answers register 1.",
         ),
         (
             "hook_once",
             removed_in_the_second_run,
             "In the first backward your tensor hook on `tensor` is not removed; in a right run it is.",
         ),
-        (
-            "hook_once",
-            hook_called_twice,
-            "In the first backward your answer calls `hook` twice; a right one calls `hook` once.",
-        ),
+        ("hook_once", hook_called_twice, "In the first backward `hook` runs twice; in a right run it runs once."),
         (
             "scale_gradient",
             nothing_returned,
@@ -156,8 +152,8 @@ def no_return(relu):
         (
             "silence_channel",
             another_kind,
-            "In the call your answer registers a forward pre-hook on `layer`; a right one registers a forward hook on "
-            "`layer`.",
+            "In the call your answer registers a forward pre-hook on `layer`; the course's right answers register a "
+            "forward hook on `layer`.",
         ),
         (
             "record_gradient",
@@ -186,8 +182,8 @@ def no_return(relu):
         (
             "output_shapes",
             only_children,
-            "In the call your answer registers a forward hook on `model.1`; a right one registers a forward hook on "
-            "`model.1.0` and a forward hook on `model.1.1.layer`.",
+            "In the call your answer registers a forward hook on `model.1`; the course's right answers register a "
+            "forward hook on `model.1.0` and a forward hook on `model.1.1.layer`.",
         ),
         (
             "channel_weights",
@@ -213,7 +209,7 @@ def test_a_refusal_without_a_known_cause_says_the_first_event(monkeypatch):
     one_too_many.__name__ = "hook_once"
     said = str(check(one_too_many))
     assert "Likely cause" not in said
-    assert "  First difference: In the call your answer registers 2 tensor hooks on `tensor`; a right one" in said
+    assert "  First difference: In the call your answer registers 2 tensor hooks on `tensor`; the course's" in said
     assert said.endswith("See both runs side by side: replay(hook_once)")
 
 

@@ -126,14 +126,14 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
 
 
 def relate_numbers(got: Cases, key: Cases) -> str:
-    """What all numbers of the first aspect that differs have in common, in every case in which it is; empty if nothing,
+    """What all numbers of the aspects that differ have in common, in every case in which these are; empty if nothing,
     or if one case alone tells.
     """
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
-    wrong = next((fact for fact in found if not alike(fact.mine, fact.expected)), None)
-    if wrong is None or _is_a_count(wrong.words, wrong.expected):
+    differing = {fact.words for fact in found if not alike(fact.mine, fact.expected)}
+    same = [fact for fact in found if fact.words in differing]
+    if not same or any(_is_a_count(fact.words, fact.expected) for fact in same):
         return ""
-    same = [fact for fact in found if fact.words == wrong.words]
     pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
     if not all(mine and len(mine) == len(expected) for mine, expected in pairs) or not all(map(_has_shape, same)):
         return ""

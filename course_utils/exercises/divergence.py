@@ -124,12 +124,15 @@ def _tell_registering(cell: Cell, runs: Sequence[Run], part: int) -> str:
     _, kind, on = cell.key
     if cell.mine and cell.right:
         more = "s" if len(cell.mine) > 1 else ""
-        return f"your answer registers {len(cell.mine)} {kind}{more} on {on}; a right one registers {len(cell.right)}"
+        mine = f"your answer registers {len(cell.mine)} {kind}{more} on {on}"
+        return f"{mine}; the course's right answers register {len(cell.right)}"
     mine, right = ({_key(event) for event in _events(run, part) if event["what"] == "registers"} for run in runs)
     more, missing = _list_hooks(mine - right), _list_hooks(right - mine)
     if not more:
-        return f"a right answer registers {missing}; yours does not"
-    return f"your answer registers {more}; a right one " + (f"registers {missing}" if missing else "does not")
+        return f"the course's right answers register {missing}; yours does not"
+    return f"your answer registers {more}; the course's right answers " + (
+        f"register {missing}" if missing else "do not"
+    )
 
 
 def _list_hooks(keys: set[Key]) -> str:
@@ -179,8 +182,8 @@ def _count_left(run: Run, part: int, key: Key) -> int:
 def _tell_call(cell: Cell, *_: Any) -> str:
     on = cell.key[2]
     if len(cell.mine) != len(cell.right):
-        mine, right = (_count(f"calls {on}", len(events)) for events in (cell.mine, cell.right))
-        return f"your answer {mine}; a right one {right}"
+        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
+        return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
     mine, right = show_apart(one["got"], other["got"])
     return f"{on} is called with {mine} (call number {number + 1}); in a right run with {right}"

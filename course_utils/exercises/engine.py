@@ -30,6 +30,7 @@ from course_utils.exercises.repair import find_repair
 from course_utils.root import ANSWERS, CourseError, has_answers
 
 LESSONS = "course_utils.lessons"
+PATIENCE = 300.0  # seconds that the reference has for a case: it is right, however busy the machine
 SECONDS_FOR_AN_EDIT = 0.5  # that an edited answer has for a case
 
 
@@ -127,7 +128,7 @@ class Exercise(Declaration):
         if not has_answers():
             reference, mistakes = recorded_key(self.lesson, self.name, seed)
             return reference, mistakes.items()
-        return self.observe(self.reference, seed), self._lazily(self.mistakes, seed)
+        return self.observe(self.reference, seed, PATIENCE), self._lazily(self.mistakes, seed)
 
     def _lazily(self, mistakes: list[Mistake], seed: int) -> Mistakes:
         return [(each.message, functools.partial(self.observe, each.function, seed)) for each in mistakes]

@@ -55,8 +55,14 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
         source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
         edited = None if operator in NO_SLIPS else define(source, tree.name, namespace)
         if edited is not None:
-            number = getattr(old, "lineno", tree.lineno) - 1
+            number = _line_of(old, tree) - 1
             yield Repair(_say(operator, old, new, first + number, lines[number].strip()), edited)
+
+
+def _line_of(node: ast.AST, tree: ast.AST) -> int:
+    """The first line of a node in the text; what stands behind a `for` in a list has none itself, but its parts do."""
+    lines = [each.lineno for each in ast.walk(node) if hasattr(each, "lineno")]
+    return lines[0] if lines else tree.lineno
 
 
 def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> str:
