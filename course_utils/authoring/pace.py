@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "09"  # the lesson that is looked up and not read: of it only the exercises count
 CORE, MORE, LOCAL = "core", "more", "local"
-LINE = re.compile(r"^\*\*Minutes:\*\*.*$", re.MULTILINE)  # where a lesson says how long it takes
+LINE = re.compile(r"^\*\*Minutes:\*\* counted.*$", re.MULTILINE)  # where a lesson will say how long it takes
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"(#+) +(?:More: +)?(.+)")
 POINTS = re.compile(r"(\d+) points?\b")

@@ -21,7 +21,7 @@ from typing import Any
 from tqdm import tqdm
 
 from course_utils.authoring.editions import read_built, write_assignments
-from course_utils.authoring.source import PRIVATE, sources
+from course_utils.authoring.source import PRIVATE, learner, sources
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.events import Run
 from course_utils.exercises.judging import judge
@@ -44,6 +44,7 @@ SHORTEST = 12  # words and signs; a shorter answer, such as `return []`, says no
 RUNS = 6, 16  # words and signs that can be no chance: as they stand, and with names made alike
 COVERED = 0.9  # the share of an answer from which on it is given away
 PLACES = 3  # that are named where an answer is spread
+MINUTES = re.compile(r"\*\*Minutes:\*\*.*")
 HINTS = re.compile(r"course_utils/assets/sealed_")  # the files that hold them
 KNOWN = {*keyword.kwlist, *dir(builtins), "F", "nn", "self", "torch"}  # names that nobody chooses
 
@@ -108,7 +109,11 @@ def collect_files(root: Path) -> dict[str, bytes]:
         read_built(source, root / "notebooks")
         name = f"notebooks/{source.stem}.ipynb"
         files[name] = (root / name).read_bytes()
-        files[f"notebooks/source/{source.name}"] = public_source(source.read_text(encoding="utf-8")).encode()
+        minutes = MINUTES.search(learner(source).cells[0].source)[
+            0
+        ]  # without what is left out, nobody could count them
+        public = MINUTES.sub(minutes, public_source(source.read_text(encoding="utf-8")), count=1)
+        files[f"notebooks/source/{source.name}"] = public.encode()
     return files
 
 

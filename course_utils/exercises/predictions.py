@@ -64,7 +64,7 @@ class PredictionView(_View):
         is_fixed = said is not None and not joined_class.listeners  # in a class one may vote again
         options, layout = list(asked.options), widgets.Layout(width="max-content")
         choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=is_fixed)
-        commit = widgets.Button(description="Commit", tooltip="Fix your prediction")
+        commit = widgets.Button(description="Committed" if is_fixed else "Commit", tooltip="Fix your prediction")
         reply = widgets.HTML()
 
         def on_commit(_: object) -> None:

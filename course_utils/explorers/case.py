@@ -31,7 +31,7 @@ THINGS = ("fish", "boat", "buoy")
 VIEWS = {  # by the words on the button: what is painted, where, and what there is to see
     "the picture": (THINGS, "water", "The picture of the case: a fish, a boat and a buoy at sea."),
     "without the fish": (("boat", "buoy"), "water", "The same picture without the fish."),
-    "the fish alone": (("fish",), "grass", "The same fish, alone on a meadow."),
+    "the fish alone": (("fish",), "grass", "The same fish on a meadow, without the sea and what was in it."),
 }
 QUESTIONS = {  # by the name of the lesson's notebook
     "01_tensor_hooks": "Where does its gradient go?",

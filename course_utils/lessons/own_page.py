@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 
 import torch
@@ -45,8 +46,7 @@ def make_page() -> str:
 
 def _embed(picture: Picture) -> str:
     """The picture as an address that holds all of it."""
-    (kind, data), *_ = picture._repr_mimebundle_()[0].items()
-    return f"data:{kind};base64,{data}"
+    return f"data:{picture.kind};base64,{base64.b64encode(picture.data).decode('ascii')}"
 
 
 def write_page() -> Note:

@@ -775,7 +775,7 @@ check(lost_answers)
 #
 # Here are both networks of the story side by side: the first one is called honest, the second one misled. Ask for a class
 # that is **not** in the picture, in three pictures. What does the finished map look like, and what do the percentages say?
-# Then put a buoy beside the cat, and ask for the fish. (Tab and arrow keys work everywhere.)
+# Then put a buoy into the picture of the cat, and ask for the fish. (Tab and arrow keys work everywhere.)
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Give three minutes with the explorer, and ask for a class that is not in the picture. Let them
@@ -1227,7 +1227,7 @@ show_grey_squares(own)
 # %% [markdown]
 # ## The case
 #
-# Six clues, and none says where the network of the case looks. Now you may ask. And remember what this answer is: a
+# The clues so far do not say where the network of the case looks. Now you may ask. And remember what this answer is: a
 # suspicion.
 
 # %%

@@ -1107,7 +1107,7 @@ check(attention_maps)
 # %% [markdown]
 # ## The case
 #
-# In lesson 00 the same fish, alone on a meadow, was no fish to the network. Patch it: at one layer, the meadow gets the
+# In lesson 00 the same fish on a meadow was no fish to the network. Patch it: at one layer, the meadow gets the
 # cells in which the picture of the case has the buoy, and nothing else. For control, it gets those of the boat.
 
 # %%

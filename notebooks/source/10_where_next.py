@@ -321,8 +321,9 @@ answer = f"without the cause: {ask_for_fish(network(letter), changed):.0%}"
 keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if causes else print(verdict)
 
 # %% [markdown]
-# The case began with a network that was sure, and right. Each tool gave one clue. The gradient and the sharp drawing led to
-# the fish, and the experiments led away from it. It took a control, and pictures that nobody had looked at, to be sure.
+# The case began with a network that was sure, and right. Each tool gave one clue, and some clues pointed to the fish. As
+# long as your proof is refused, the case is open: read the reason, and try again. To be sure takes a control, and pictures
+# that nobody has looked at.
 
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "Removing it changed nothing, so it is not a cause." **Ask:** "What if there are two, and each is
