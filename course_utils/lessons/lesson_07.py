@@ -121,9 +121,10 @@ def to_heatmap(rng):
 
     shown = "eight maps of two cells, one of them 0, in the second map both the same"
     yield Case({"raw": raw, "size": (1, 4)}, greatest, shown=shown)
-    raw = rng.quarters(2, 5, 6).abs() / 2**44
+    raw = rng.quarters(3, 5, 6).abs() / 2**44
     raw[0] = 3.3  # what the enlarging makes of it is not quite the same everywhere, because it is rounded
-    shown = "two maps of 5 x 6 cells, to become 32 x 48: the first is 3.3 everywhere, the second has values below 1e-12"
+    raw[2], raw[2, rng.integer(0, 4), 3] = -rng.whole(5, 6, low=5), 4
+    shown = "three maps of 5 x 6 cells, to become 32 x 48: 3.3 everywhere, values below 1e-12, one value above 0"
     yield Case({"raw": raw, "size": (32, 48)}, shown=shown)
 
 

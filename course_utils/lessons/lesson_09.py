@@ -637,17 +637,17 @@ def pass_on_twice(rng):
         return found | {"the gradient that reached v beside it": v.grad}
 
     yield Case({"y": product}, go_back, shown="y = a · b, to which 3v is added", fresh=True)
-    pair, weights = rng.leaf(2, 2), rng.quarters(2, 2)
-    first, second = (pair * 1).unbind(0)
+    rows, weights = rng.leaf(3, 2), rng.quarters(3, 2)
+    first, second, third = (rows * 1).unbind(0)
     second.retain_grad()
 
-    def go_back_from_both(handle):
-        (weights[0] * first + weights[1] * second).sum().backward()
+    def go_back_from_all(handle):
+        (weights[0] * first + weights[1] * second + weights[2] * third).sum().backward()
         handle.remove()
-        return {"what was kept": second.grad, "x.grad": pair.grad}
+        return {"what was kept": second.grad, "x.grad": rows.grad}
 
-    shown = "first, y = (x · 1).unbind(0), and backward comes by both"
-    yield Case({"y": second}, go_back_from_both, shown=shown, fresh=True)
+    shown = "first, y, third = (x · 1).unbind(0), and backward comes by all of them"
+    yield Case({"y": second}, go_back_from_all, shown=shown, fresh=True)
 
 
 class _Layer(nn.Module):
