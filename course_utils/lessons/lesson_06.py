@@ -212,7 +212,8 @@ def stop_in_place(rng):
         }
         return found | {"whether its modules are the same objects": list(model.modules()) == modules}
 
-    yield Case({"model": model}, look, shown="a model with in-place ReLUs at three depths, one of them of a class of its own")
+    shown = "a model with in-place ReLUs at three depths, one of them of a class of its own"
+    yield Case({"model": model}, look, shown=shown)
     plain = nn.Sequential(nn.ReLU(), nn.ReLU())
     yield Case({"model": plain}, shown="a model of which no ReLU is in place")
 
