@@ -261,6 +261,14 @@ def count_saved_bytes(rng):
     shown = "exp, after a backward of another exp of its own, 4 numbers, and no backward afterwards"
     yield Case({"function": note_memory, "x": rng.leaf(4)}, look, shown=shown)
 
+    def exp_many_times(x):
+        for _ in range(8):
+            torch.autograd.grad(x.exp().sum(), x)
+        return x + 1
+
+    shown = "eight times exp and a backward of its own, each of 100 000 numbers"
+    yield Case({"function": exp_many_times, "x": torch.ones(100_000, requires_grad=True)}, shown=shown)
+
     def refuse(x):
         raise ValueError("this function has had enough")
 

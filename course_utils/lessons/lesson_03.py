@@ -103,6 +103,10 @@ def silence_channel(rng):
         }
 
     yield Case({"layer": identity, "channel": 1}, image_after, shown="an nn.Identity on two images, channel = 1")
+    loud, quiet = rng.quarters(1, 3, 2), nn.Identity()
+    loud[0, 2] = torch.tensor([torch.inf, torch.nan])
+    shown = "an nn.Identity on numbers of which those in the channel are inf and nan, channel = 2"
+    yield Case({"layer": quiet, "channel": 2}, lambda _: {"the output": quiet(loud)}, shown=shown)
 
 
 @exercise

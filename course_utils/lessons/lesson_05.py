@@ -55,12 +55,24 @@ def _shuffled(rng: Numbers, count: int) -> list[int]:
     return [left.pop(rng.integer(0, len(left) - 1)) for _ in range(count)]
 
 
+class _TwoNames(nn.Module):
+    """One convolution, which runs once and has two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = self.same = nn.Conv2d(1, 2, 1)
+
+    def forward(self, x):
+        return self.same(x)
+
+
 @exercise
 def keep_maps(rng):
     nested = [rng.choice(["1.1.conv1", "1.1.conv2"]), "0"]
     for model, names, shown in (
         (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
         (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
+        (whole_weights(_TwoNames(), rng), ["same", "first"], "a model of one layer with the names 'first' and 'same'"),
     ):
         runs, settings = count_runs(model), _settings(model)
 

@@ -189,12 +189,17 @@ def to_picture(rng):
         yield Case({"gradient": torch.full(shape, number)}, shown=f"a constant gradient: {number} everywhere")
 
 
+class Gate(nn.ReLU):
+    """A ReLU by another name."""
+
+
 @exercise
 def stop_in_place(rng):
     first, second = rng.choice([(True, False), (False, True)])
     inner = nn.Sequential(nn.Dropout(inplace=True), nn.ReLU(inplace=True), nn.Sequential(nn.ReLU(inplace=True)))
     parts = {"stem": nn.Linear(2, 2), "gate": nn.ReLU(inplace=first), "door": nn.ReLU(inplace=second), "body": inner}
     parts |= {"act": nn.ReLU(inplace=True), "leaky": nn.LeakyReLU(inplace=True), "six": nn.ReLU6(inplace=True)}
+    parts["own"] = Gate(inplace=True)
     model = nn.Sequential(collections.OrderedDict(parts))
     inner.eval()
     modules = list(model.modules())
@@ -207,7 +212,8 @@ def stop_in_place(rng):
         }
         return found | {"whether its modules are the same objects": list(model.modules()) == modules}
 
-    yield Case({"model": model}, look, shown="a model with in-place ReLUs at three depths")
+    shown = "a model with in-place ReLUs at three depths, one of them of a class of its own"
+    yield Case({"model": model}, look, shown=shown)
     plain = nn.Sequential(nn.ReLU(), nn.ReLU())
     yield Case({"model": plain}, shown="a model of which no ReLU is in place")
 

@@ -121,6 +121,11 @@ def to_heatmap(rng):
 
     shown = "eight maps of two cells, one of them 0, in the second map both the same"
     yield Case({"raw": raw, "size": (1, 4)}, greatest, shown=shown)
+    raw = rng.quarters(3, 5, 6).abs() / 2**44
+    raw[0] = 3.3  # what the enlarging makes of it is not quite the same everywhere, because it is rounded
+    raw[2], raw[2, rng.integer(0, 4), 3] = -rng.whole(5, 6, low=5), 4
+    shown = "three maps of 5 x 6 cells, to become 32 x 48: 3.3 everywhere, values below 1e-12, one value above 0"
+    yield Case({"raw": raw, "size": (32, 48)}, shown=shown)
 
 
 def _maps_that_point(rng: Numbers, hits: list[bool], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -158,6 +163,10 @@ def pointing_game(rng):
         "nine maps: the first three are all 0, the next three are below 0 everywhere, one of them with an empty mask"
     )
     yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
+    heatmap, mask = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4, dtype=torch.bool)
+    heatmap[0, 0, 3], heatmap[0, 1, 2] = rng.integer(1, 4), -rng.integer(5, 9)
+    mask[0, 0, 3] = mask[0, 1, 1] = True  # pixel number 3 in rows of 4, and in rows of 2
+    yield Case({"heatmaps": heatmap, "masks": mask})
 
 
 def _turning_net() -> nn.Sequential:

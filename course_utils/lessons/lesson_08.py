@@ -268,6 +268,8 @@ def dead_share(rng):
     maps[1, 0, 0, 1] *= -1
     shown = "2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them"
     yield Case({"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))}, shown=shown)
+    shown = "4 units, one batch of 2 pictures, and what fires in the second fires in the first"
+    yield Case({"model": _relu_net(rng), "batches": [first.flip(0)]}, shown=shown)
 
 
 def _go_back(model: nn.Module, x: Tensor, gradients: list[Tensor]):

@@ -320,6 +320,13 @@ def block_gradient(rng):
         return {"x.grad": y.grad, "weight.grad": shift.weight.grad}
 
     yield Case({"layer": shift}, share, shown="a float64 layer that adds its weight to x, and x also goes round it")
+    linear, features = whole_weights(nn.Linear(2, 1), rng), rng.leaf(1, 2)
+
+    def overflow(_):
+        (linear(features) * torch.inf).sum().backward()
+        return {"x.grad": features.grad, "weight.grad": linear.weight.grad}
+
+    yield Case({"layer": linear}, overflow, shown="a Linear layer from 2 to 1 at which an infinite gradient arrives")
 
 
 @exercise
@@ -468,6 +475,16 @@ def twelve_from_afar(rng):
         return {"x.grad": x.grad, "the gradient that reached v beside it": v.grad}
 
     yield Case({"y": y}, go_back, shown="y = exp(x), and x + 3v is what backward begins with", fresh=True)
+    row, factors = rng.leaf(2), rng.quarters(3, 2)
+    table = factors * row
+
+    def go_back_from_a_table(handle):
+        table.sum().backward()
+        handle.remove()
+        return {"x.grad": row.grad}
+
+    shown = "y = factors · x, where x has the shape (2,) and the factors (3, 2)"
+    yield Case({"y": table}, go_back_from_a_table, shown=shown, fresh=True)
 
 
 @exercise
@@ -570,7 +587,9 @@ def lost_in_the_copy(rng):
                 "the lesson's program: how often the hook ran": runs(rule),
                 "the lesson's program: how often with the copy": runs(copy.deepcopy(rule)),
                 "yours: how often the hook ran": runs(layer),
-                "yours: how often with the copy": runs(copy.deepcopy(layer)),
+                "yours: how often with the copy": runs(twin := copy.deepcopy(layer)),
+                "yours: how often in a second call": runs(layer),
+                "yours: how often in a second call of the copy": runs(twin),
             }
             handle.remove()
             return found | {"yours: how often after handle.remove()": runs(layer)}
@@ -618,6 +637,17 @@ def pass_on_twice(rng):
         return found | {"the gradient that reached v beside it": v.grad}
 
     yield Case({"y": product}, go_back, shown="y = a · b, to which 3v is added", fresh=True)
+    rows, weights = rng.leaf(3, 2), rng.quarters(3, 2)
+    first, second, third = (rows * 1).unbind(0)
+    second.retain_grad()
+
+    def go_back_from_all(handle):
+        (weights[0] * first + weights[1] * second + weights[2] * third).sum().backward()
+        handle.remove()
+        return {"what was kept": second.grad, "x.grad": rows.grad}
+
+    shown = "first, y, third = (x · 1).unbind(0), and backward comes by all of them"
+    yield Case({"y": second}, go_back_from_all, shown=shown, fresh=True)
 
 
 class _Layer(nn.Module):
@@ -641,8 +671,9 @@ def stop_unheard(rng):
             def reached(forward, *numbers):
                 layer, who = _Layer(forward), []
                 layer.register_forward_hook(lambda *_: who.append("the hook"), always_call=True)
+                x = torch.tensor(numbers)
                 try:
-                    who.append(layer(torch.tensor(numbers)))
+                    who.append("the caller, by x itself" if (output := layer(x)) is x else output)
                 except BaseException as error:
                     who.append("the caller, by an exception" if isinstance(error, Exception) else "the caller")
                 return who

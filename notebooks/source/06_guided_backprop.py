@@ -346,7 +346,8 @@ def guide_relu(relu):
     return the hook's handle.
 
     It lets a gradient pass where the unit was active and the gradient is above 0.
-    The forward pass stays as it is. The module may be called more than once.
+    The forward pass stays as it is. The module may be called more than once,
+    and does not work in place.
     """
     ...
 
