@@ -214,12 +214,12 @@ def test_a_refusal_without_a_known_cause_says_the_first_event(monkeypatch):
 
 
 def a_second_way(layer, channel):
-    mask = torch.ones(1)
+    nothing = torch.zeros(1)
 
     def silence(module, args, output):
-        keep = torch.ones_like(output)
-        keep[:, channel] = mask * 0
-        return keep * output
+        silent = torch.zeros_like(output, dtype=torch.bool)
+        silent[:, channel] = True
+        return torch.where(silent, nothing, output)
 
     return layer.register_forward_hook(silence)
 
