@@ -31,7 +31,8 @@ STOPPED = "did not come to an end in time"
 GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
 LIMITS = Limits(exercise=10, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 FULL = [Score("", LESSON.name, one.name, one.points, one.points, "passed", "", "", False) for one in LESSON.exercises]
-OWN = {"student": "", "seconds": 0, "got": "", "expected": ""}  # what tells one student's row from another's
+# What tells one student's row from another's.
+OWN = {"student": "", "seconds": 0, "held": 0, "like": "", "got": "", "expected": ""}
 PASSED = {row.exercise: asdict(row) | OWN for row in FULL}
 
 

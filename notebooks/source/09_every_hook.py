@@ -1098,15 +1098,14 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 # ### Every hook in many situations
 #
 # For this table, every hook of the installed torch was run in every situation, each time by a program of some ten lines.
-# Five of the situations are shown here. The web site of the course has all of them, and each of its cells leads to its
+# Three of the situations are shown here. The web site of the course has all of them, and each of its cells leads to its
 # program.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Cover the table, name a hook and a situation, and let the room say how often the hook runs.
 
 # %%
-chosen = ["forward and backward", "under no_grad", "layer.forward called", "checkpoint", "torch.compile, then hook"]
-HTML(render_matrix(load_matrix(), chosen))
+HTML(render_matrix(load_matrix(), ["forward and backward", "layer.forward called", "checkpoint"]))
 
 # %% [markdown]
 # `write_proof` gives the program of any cell. Here is the one for a forward hook under checkpointing, which runs twice:

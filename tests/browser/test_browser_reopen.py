@@ -85,11 +85,11 @@ def test_run_all_tells_nothing_and_a_closed_lesson_opens_with_its_pictures_and_g
         waiting = {name: cell for name in visit.find("predict") for cell in visit.find_waiting(name)}
         assert len(waiting) == 6
         assert [name for name, cell in waiting.items() if HIDDEN not in read(cell)] == []
-        assert "is_leaf" not in read(waiting[FIRST])
+        assert "requires_grad" not in read(waiting[FIRST])
         take_picture(waiting[FIRST], pictures, "waits")
-        visit.commit(FIRST, "w and x")
-        waiting[FIRST].get_by_text("b: is_leaf = False").wait_for()
-        assert "You said w and x." in read(waiting[FIRST])
+        visit.commit(FIRST, "only x")
+        waiting[FIRST].get_by_text("b: requires_grad = False").wait_for()
+        assert "You said only x." in read(waiting[FIRST])
         assert HIDDEN in read(waiting[SECOND])
         take_picture(waiting[FIRST], pictures, "played")
         visit.write_below(visit.find("why")[FIRST], OWN)
@@ -103,8 +103,8 @@ def test_run_all_tells_nothing_and_a_closed_lesson_opens_with_its_pictures_and_g
         assert [trouble for trouble in WIDGET_TROUBLES if trouble in seen] == []
         assert "mine: 42" in seen
         question, explorer = visit.find("predict")[FIRST], visit.find("explore")[None]
-        assert "You said w and x." in read(question)
-        assert "b: is_leaf = False" in read(visit.find_waiting(FIRST)[0])
+        assert "You said only x." in read(question)
+        assert "b: requires_grad = False" in read(visit.find_waiting(FIRST)[0])
         assert HIDDEN in read(visit.find_waiting(SECOND)[0])
         assert explorer.locator("svg[aria-label]").count() == 1
         for name, cell in {"question": question, "explorer": explorer}.items():
