@@ -69,7 +69,7 @@ async () => {
     const code = shown.filter(each => each.matches('pre, code'));
     const cells = shown.filter(each => each.matches('.jp-Cell:not(:has(.goes-on))')).map(cell => ({
         code: cell.matches('.jp-CodeCell:not(.celltag_why, .celltag_predict)'),
-        alone: !cell.querySelector('.jp-Editor'),
+        alone: !cell.querySelector('.jp-Editor') && !cell.matches('.celltag_setup'),  // its code is folded
         height: cell.querySelector('img, svg') ? 0 : cell.getBoundingClientRect().height,
         picture: !!cell.querySelector('img, svg'),
     }));

@@ -27,7 +27,7 @@ def left_alone(cell, before):
     """Whether a slide begins with an output that had room on the slide before, or whose code is not there."""
     if not (cell and cell["code"] and cell["alone"]):
         return False
-    room = before["height"] + (PICTURE if cell["picture"] else cell["height"])
+    room = before["bottom"] + (PICTURE if cell["picture"] else cell["height"])
     return not before["code"] or (not before["picture"] and room < 0.6 * HEIGHT)
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
             "keys": "Shift+Enter" in slide["words"],
             "output without its code": left_alone(slide["first"], last),
         }
-        last = slide["last"]
+        last = slide["last"] and slide["last"] | {"bottom": slide["bottom"]}
         faults += [f"{number} ({slide['heading']}): {fault}" for fault, found in wrong.items() if found]
         shown.evaluate("Reveal.next()")
     assert (faults, len(set(seen)) > 10) == ([], True)
