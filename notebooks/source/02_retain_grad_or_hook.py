@@ -701,7 +701,7 @@ draw_curves(
 # ## More: Other graphs, changed values, a second pass
 #
 # Here are four short cases: two graphs for a pencil, a tensor that is changed in place, a second backward pass, and
-# networks that are no chain.
+# networks that are not a chain.
 
 # %% [markdown]
 # ### Two graphs of lesson 01 once more
@@ -852,7 +852,7 @@ print("returned:", returned.tolist(), "  x.grad =", x.grad, "  z.grad =", z.grad
 # leaf the sum is usually made in place. Clone what you want to keep.)
 
 # %% [markdown]
-# ### Networks that are no chain
+# ### Networks that are not a chain
 #
 # In the chain, two gradients were alive at a time. In other networks, some gradients have to wait for each other. A
 # residual block adds its input to the output of its two layers. In a densely connected network, every layer uses all

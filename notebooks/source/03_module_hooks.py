@@ -518,7 +518,7 @@ print("pre-hook: x.grad =", x.grad.tolist(), " fc2.weight.grad =", net.fc2.weigh
 # `x.grad` is the same in both cases. But the pre-hook changes what the layer *receives*, so the gradients of its own
 # parameters change too. The full backward hook changes only what the layers before it receive.
 #
-# ### Exercise 2 · Turn the gradient round
+# ### Exercise 2 · Flip the gradient
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -672,7 +672,7 @@ handle.remove()
 # its pooling is a function.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let them count modules, calls and entries, as three numbers, before you run the cell. Who gives
+# **On this slide:** Let them count modules, calls and entries, as three numbers, before you run the cell. Whoever gives
 # the same number three times has missed the ReLU that is used twice.
 
 

@@ -43,7 +43,7 @@
 # | 67 to 84 | What do deeper layers do? | the guesses for the five layers on the board; the prediction with discussion and a second vote; the table; exercise 6 | the ten channels |
 # | 84 to 88 | What old tutorials say · The case · Summary · Go further | which of these lines have they copied? | the table |
 #
-# **Homework:** Exercises 2 and 4, about 14 minutes; who keeps many maps also needs *What does keeping cost?* and exercise 8.
+# **Homework:** Exercises 2 and 4, about 14 minutes; whoever keeps many maps also needs *What does keeping cost?* and exercise 8.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -1048,7 +1048,7 @@ show_strongest_maps(own)
 # |---|---|
 # | Store the maps under `str(module.weight.shape)`. | Layers of one shape share the key, and you never see some of them. Use the layer's name. |
 # | `fmaps.append(output)` in the hook. | An in-place layer overwrites it, and it holds the graph. Use `output.detach().clone()`. |
-# | `fmap.transpose_(0, 1)` before `make_grid`. | The underscore turns your stored tensor itself round. `output[0].unsqueeze(1)` does not. |
+# | `fmap.transpose_(0, 1)` before `make_grid`. | The underscore changes the stored tensor itself. `output[0].unsqueeze(1)` does not. |
 # | `scale_each=True` | Good for seeing patterns. But a channel that hardly responds looks like the strongest one. |
 # | `models.alexnet(pretrained=True)` | Deprecated: use `weights="DEFAULT"`. |
 # | `image[:, :, 0]` makes an RGBA drawing grey. | For black ink on a transparent ground that is a black square. Put it on white first. |

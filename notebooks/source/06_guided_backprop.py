@@ -180,7 +180,7 @@ show(
 # - [ ] 0: Backprop stops it there: what a silent unit receives does not count. The deconvnet does not look at f.
 #   > Look at the code `(R > 0) * R`. Which number does it compare with 0, and what is this number at the third unit?
 # - [x] 4: The rule asks one question only, whether R is above 0, and 4 is. What the unit put out plays no part.
-# - [ ] -4: No rule turns a sign round: each one lets a number pass as it is, or stops it.
+# - [ ] -4: No rule flips a sign: each one lets a number pass as it is, or stops it.
 #   > A rule multiplies R by 0 or by 1. Which numbers can come out for R = 4?
 #
 # The deconvnet lets 4 through. The third unit was silent, so backprop and the guided rule stop its 4, but the
@@ -399,7 +399,7 @@ def class_gradient(model, images, classes):
     of their shape.
 
     `classes` is a tensor, and `classes[n]` the class for picture n; `model(images)`
-    gives logits (N, classes). Afterwards no `.grad` and no `requires_grad` is another than before.
+    gives logits (N, classes). Afterwards every `.grad` and every `requires_grad` is what it was.
     """
     ...
 

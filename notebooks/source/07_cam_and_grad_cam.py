@@ -996,7 +996,7 @@ evidence.show_tiles(
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask which question a newspaper reader would ask, and which one a doctor with two diagnoses. The
-# three questions of this part are three different backward passes and no three opinions.
+# three questions of this part are three different backward passes and not three opinions.
 
 # %%
 real = load_classifier(REAL)

@@ -739,7 +739,7 @@ Patching(3, "honest", layer="features.6", row=0, column=0, size=1)
 #  left place from the source  [4, 8]     logit  12 - 8 = 4
 # ```
 #
-# From -8 to 12 it is a way of 20, and the logit went 12 of it. So the left place carries 60% of the difference. A forward
+# From -8 to 12 the distance is 20, and the logit moved 12 of it. So the left place carries 60% of the difference. A forward
 # hook does the same:
 
 
@@ -775,7 +775,7 @@ print(f"recovered: {recovered(torch.tensor(4.0), torch.tensor(12.0), torch.tenso
 #
 # In a chain of layers, whoever replaces the whole output of one layer replaces the picture. (A ResNet or a
 # transformer has shortcuts, which lead around a layer. There it is a real question, and causal tracing became
-# known for it.) In a chain the question is **where**: the animal's cells turn the answer round, and the boat's
+# known for it.) In a chain the question is **where**: the animal's cells turn the answer, and the boat's
 # cells do not. Even all the rest together does not, here and in ten of ten pairs.
 
 # %% tags=["predict"]
@@ -1140,7 +1140,7 @@ case.keep_clue(
 # - Clip all together to keep the direction, each parameter to keep the others alive, as it passes to prevent an overflow.
 # - A leak is a chain: model → hook → list → output → graph. Count hooks, store numbers, use `with`.
 # - Activation patching proves what a map suggests. In a chain, patch parts.
-# - Attention weights need a pre-hook that asks for them; and a test whether anybody reads them.
+# - Attention weights need a pre-hook that asks for them, and then a test whether anything depends on them.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Name the four patients, and let the room say the one hook that found each of them. Which of the
@@ -1154,7 +1154,8 @@ case.keep_clue(
 # - Meng et al., [Locating and editing factual associations in GPT](https://arxiv.org/abs/2202.05262) (2022): patching.
 # - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
 #   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
-# - You are at the end of the course. The best next step is a network of your own, and a question about it.
+# - Lesson 09 looks up every hook there is, and lesson 10 closes the case. After that, the best next step is a network of
+#   your own, and a question about it.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** At home: the exercises that were left out. Whoever has had one of the four faults in their own work
