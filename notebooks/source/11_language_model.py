@@ -391,6 +391,9 @@ check(patch_token)
 # beside each other, 64 numbers each. A forward pre-hook can set those of one head to 0. We do so in the layers 21 to 28.
 
 # %% [markdown] tags=["instructor"]
+# **Misconception:** "Attention weights are the explanation." **Ask:** "Which of the nine heads looks at the country, and which of
+# them matters?" **Answer:** several look, one matters: only silencing tells.
+#
 # **On this slide:** Ask what it would mean if no head mattered (the work is shared), and if one did. Both happen in real
 # networks. Say that silencing is an experiment with *needed*, and patching one with *enough*.
 
@@ -480,6 +483,9 @@ def write_steered(direction, strength, text="Yesterday I went"):
 
 
 # %% [markdown] tags=["instructor"]
+# **Misconception:** "More of the direction, more of the sea." **Ask:** "Which states has the model met in training?" **Answer:**
+# none so far away.
+#
 # **On this slide:** Let the room propose two groups of prompts, such as glad and sad ones, and try them live. Insist on the
 # control: what does a random direction of the same length do?
 
@@ -616,6 +622,12 @@ check(stream_while_writing)
 #
 # **Misconception:** "`output[0]` is the stream." **Ask:** "What is `output[0]` of a tensor?" **Answer:** the first row of the
 # batch. With a batch of one and a later `[0]` missing, nothing complains.
+#
+# **Misconception:** "A patch that moves the answer has found the fact." **Ask:** "What did the random vector do to the lead?"
+# **Answer:** it moved it, too, because it took Rome away. Look at the word, and not only at one difference.
+#
+# **Misconception:** "While it writes, a hook sees the whole text each time." **Ask:** "What is in the cache?" **Answer:** the
+# keys and values of the earlier tokens, so nobody computes them again.
 #
 # **Misconceptions, by exercise:** the embedding forgotten (1); the head without the norm (2); every token patched (3); the
 # direction in float32 (4); the last token of each call only (5); `o_proj`'s output silenced, where the heads are mixed already
@@ -762,10 +774,11 @@ found["caught"] = caught.weights[23]
 for way, weights in found.items():
     print(f"{way:8}", [f"{share:.2f}" for share in weights[0, 4, -1].tolist()])
 
-# %% [markdown] tags=["more"]
+# %% [markdown]
 # All three give the same: at the last token, head 5 of layer 24 gives nine tenths of its weight to the country, and this is the
 # head that carries it. (Weights alone would not have proved that: lesson 08.)
-#
+
+# %% [markdown] tags=["more"]
 # ## More: What a list of states costs
 #
 # A hook that keeps the stream keeps a copy of 576 numbers for each token and each layer, and a text is soon long.
