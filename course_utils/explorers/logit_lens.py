@@ -76,7 +76,7 @@ class LogitLens(Explorer):
             for column, word in enumerate(said[row]):
                 chosen = (row, column) == (layer - 1, token - 1)
                 edge = f'stroke="{BLUE}" stroke-width="2.5"' if chosen else 'stroke="none"'
-                look = f'fill="{BLUE}" fill-opacity="{0.4 * best.values[row, column]:.2f}" {edge}'
+                look = f'fill="{BLUE}" fill-opacity="{0.29 * best.values[row, column]:.2f}" {edge}'
                 body += draw_box(LEFT + WIDE * column + 2, y + 1, WIDE - 4, HIGH - 2, 3, look)
                 body += draw_text(LEFT + WIDE * column + WIDE / 2, y + 18, shorten(word), "middle")
         size = LEFT + WIDE * len(words) + 6, TOP + HIGH * len(rows) + 8

@@ -10,6 +10,7 @@ import shutil
 import site
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,7 +73,7 @@ class Diagnosis(NamedTuple):
 
 def doctor(details: bool = False) -> Diagnosis:
     """Check the environment of this notebook and show what was found; with `details`, versions, paths and notes too."""
-    found = [*examine(Path.cwd()), _look_for_copy()]
+    found = [*examine(Path.cwd()), _look_for_language_model(), _look_for_copy()]
     usual = [one._replace(details="") for one in found if one.status != "note"]
     return Diagnosis(tuple(found if details else usual))
 
@@ -80,7 +81,8 @@ def doctor(details: bool = False) -> Diagnosis:
 def main() -> int:
     """Print what is found in the environment that runs this, with details; return 1 where a check failed."""
     work, found = ROOT / "work", []
-    for one in examine(work if work.is_dir() else ROOT):  # to load PyTorch takes a while, so each line comes at once
+    # To load PyTorch takes a while, so each line comes at once.
+    for one in chain(examine(work if work.is_dir() else ROOT), [_look_for_language_model()]):
         found.append(one)
         print(one, flush=True)
     print(Diagnosis(tuple(found)).summary())
@@ -102,7 +104,6 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield _check_packages("Widgets can be shown", [*map(Requirement, WIDGETS)], "ipywidgets")
     yield _check_room(folder)
     yield _check_saving(folder)
-    yield _look_for_language_model()
 
 
 def _check_python() -> Finding:

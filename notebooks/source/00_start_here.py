@@ -203,8 +203,8 @@ check(largest)
 # %% [markdown]
 # ## The lessons
 #
-# Each lesson has a core, which takes at most an hour and a quarter. The sections whose titles begin with *More* come on top
-# of it: leave them out when you are short of time. A lesson says at its beginning how many minutes all this takes.
+# Each lesson has a core of at most an hour and a quarter. Sections whose titles begin with *More* come on top: leave them
+# out when you are short of time.
 #
 # | | Lesson | You learn |
 # |---|---|---|

@@ -633,6 +633,12 @@ check(stream_while_writing)
 # direction in float32 (4); the last token of each call only (5); `o_proj`'s output silenced, where the heads are mixed already
 # (6); the last place of a row that ends in padding (7).
 #
+# **For discussion:** how would you find out whether the country is carried in the same way in a longer sentence? (Patch it
+# there, at every layer; a sentence with two countries is the hard case.)
+#
+# **For discussion:** why did the random vector move the lead at all? (It took the state of Rome away. A measure that is a
+# difference moves when either part does.)
+#
 # **For discussion:** patching said that the country is *enough* at one place, silencing said which head is *needed*. Which of
 # the two would you publish? (Both, with more than one prompt.)
 
