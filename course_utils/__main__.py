@@ -103,7 +103,7 @@ def _list_targets() -> None:
     print(f"make TARGET, or python -m course_utils TARGET (but for {make_only}):\n")
     for name, target in _targets_here().items():
         variables = f"   [{target['variables']}]" if target["variables"] else ""
-        print(f"  {name:<13}{target['about']}{variables}")
+        print(f"  {name:<15}{target['about']}{variables}")
     print("\nStart with: make lab")
 
 

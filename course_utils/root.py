@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ASSETS = Path(__file__).with_name("assets")
 ANSWERS = Path(__file__).with_name("lessons") / "answers"  # a page for each exercise, which no student gets
 BACKUPS = "backups"  # beside a learner's copies: the files as they were before an update
-STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "setup")  # what a students' release has
+STUDENT_COMMANDS = ("lab", "check", "submit", "doctor", "language-model", "setup")  # what a students' release has
 
 
 class CourseError(ValueError):

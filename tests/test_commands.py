@@ -119,7 +119,7 @@ def listed(text: str) -> list[str]:
 def test_a_release_has_the_students_commands_only(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(root, "ANSWERS", tmp_path / "answers")
     assert cli.main(["grade", "x"]) == 2
-    assert "Here you have: lab, check, submit, doctor, setup." in capsys.readouterr().err
+    assert "Here you have: lab, check, submit, doctor, language-model, setup." in capsys.readouterr().err
     assert cli.main([]) == 0
     assert listed(capsys.readouterr().out) == ["lab", "check", "submit", "doctor", "setup"]
 

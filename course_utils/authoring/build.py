@@ -21,7 +21,18 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring.seal import seal_lessons, stale
-from course_utils.authoring.source import FOLDER, METADATA, answer_cells, choose, learner, place, sources
+from course_utils.authoring.source import (
+    FOLDER,
+    METADATA,
+    answer_cells,
+    choose,
+    learner,
+    place,
+    read_source,
+    sources,
+    tags_of,
+)
+from course_utils.language import find_missing
 from course_utils.root import CourseError, repository, write_whole
 
 CELL_SECONDS = 120  # a cell that runs longer than this stops the build
@@ -70,6 +81,7 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
         try:
             differences = find_differences(path, built)
             if (differences or lessons or path.stem in sealed) and not check:  # an output may show what was sealed
+                require_weights(path)
                 write(run(learner(path), path.stem), built)
                 differences = [f"{path.stem}: built in {time.perf_counter() - start:.1f} s"]
             print("\n".join(differences) or f"{path.stem}: up to date")
@@ -81,6 +93,13 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
     state = "is up to date" if current else "is out of date" if check else "was renewed"
     print(f"README: its map of the lessons {state}")
     return int(failed or (check and not current))
+
+
+def require_weights(path: Path) -> None:
+    """Raise `CourseError` if cells of a lesson need weights that are not here: their outputs would be nonsense."""
+    needs = any("pretrained" in tags_of(cell) for cell in read_source(path).cells)
+    if needs and (missing := find_missing()):
+        raise CourseError(f"its cells tagged pretrained need {', '.join(missing)}: run `make language-model`")
 
 
 def run(

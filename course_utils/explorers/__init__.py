@@ -10,6 +10,7 @@ from course_utils.explorers.grad_cam import GradCam
 from course_utils.explorers.gradient_flow import GradientFlow
 from course_utils.explorers.guided_backprop import GuidedBackprop
 from course_utils.explorers.life_of_a_call import LifeOfACall
+from course_utils.explorers.logit_lens import LogitLens
 from course_utils.explorers.model_hooks import ModelHooks
 from course_utils.explorers.patching import Patching
 
@@ -19,6 +20,7 @@ __all__ = [
     "GradientFlow",
     "GuidedBackprop",
     "LifeOfACall",
+    "LogitLens",
     "ModelHooks",
     "Patching",
     "TheCase",

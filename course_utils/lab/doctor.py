@@ -10,12 +10,14 @@ import shutil
 import site
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
 from course_utils.exercises.saved_progress import is_lost, location
+from course_utils.language import find_missing
 from course_utils.root import ASSETS, ROOT
 from course_utils.show import BAD, CAUTION, GOOD, NEUTRAL, code_spans
 
@@ -71,7 +73,7 @@ class Diagnosis(NamedTuple):
 
 def doctor(details: bool = False) -> Diagnosis:
     """Check the environment of this notebook and show what was found; with `details`, versions, paths and notes too."""
-    found = [*examine(Path.cwd()), _look_for_copy()]
+    found = [*examine(Path.cwd()), _look_for_language_model(), _look_for_copy()]
     usual = [one._replace(details="") for one in found if one.status != "note"]
     return Diagnosis(tuple(found if details else usual))
 
@@ -79,7 +81,8 @@ def doctor(details: bool = False) -> Diagnosis:
 def main() -> int:
     """Print what is found in the environment that runs this, with details; return 1 where a check failed."""
     work, found = ROOT / "work", []
-    for one in examine(work if work.is_dir() else ROOT):  # to load PyTorch takes a while, so each line comes at once
+    # To load PyTorch takes a while, so each line comes at once.
+    for one in chain(examine(work if work.is_dir() else ROOT), [_look_for_language_model()]):
         found.append(one)
         print(one, flush=True)
     print(Diagnosis(tuple(found)).summary())
@@ -148,6 +151,13 @@ def _check_packages(fine: str, wanted: Iterable[Requirement], load: str = "", me
         reason = str(error).strip().partition("\n")[0]
         return Finding("fail", f"{load} does not load: {type(error).__name__}: {reason}", mend)
     return Finding("ok", fine, details=", ".join(found))
+
+
+def _look_for_language_model() -> Finding:
+    if missing := find_missing():
+        found = f"Lesson 11 has no language model ({', '.join(missing)} missing), so its cells run on random weights."
+        return Finding("note", found, "to fetch it once, 100 MB, run `make language-model`.")
+    return Finding("note", "Lesson 11 has its language model.")
 
 
 def _look_for_copy() -> Finding:

@@ -1,4 +1,4 @@
-"""Figures that only one lesson draws: the gates and the cascade of lesson 06, the attention of lesson 08."""
+"""Figures of one lesson: the gates and the cascade of 06, the attention of 08, the layers and tokens of 11."""
 
 from __future__ import annotations
 
@@ -93,3 +93,27 @@ def draw_cascade(layers: Sequence[str], curves: Mapping[str, Sequence[float]], t
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3)
     return figure_with_alt(axes.figure, alt)
+
+
+def draw_places(shares: Tensor, words: Sequence[str], layers: Sequence[int], title: str, alt: str) -> Picture:
+    """Draw a table of shares (layers, T), where 0 is white and 1 is full blue: a row a layer, a column a token.
+
+    words: the T tokens. layers: the numbers of the rows. title: the finding. alt: what is to be seen, in a sentence.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    pale = LinearSegmentedColormap.from_list("pale", ["white", "#8fbcf0"])
+    axes = canvas(0.85 * len(words) + 0.8, 0.3 * (len(layers) + 1), title)
+    axes.set(xlim=(-0.9, len(words)), ylim=(len(layers), -1))
+    edges = [range(len(words) + 1), range(len(layers) + 1)]
+    axes.pcolormesh(*edges, shares.tolist(), cmap=pale, vmin=0, vmax=1, edgecolors=GREY, linewidth=0.5)
+    for column, word in enumerate(words):
+        axes.text(column + 0.5, -0.3, word.strip(), ha="center", weight="bold")
+    lines = [title, "  layer  " + "  ".join(f"{word.strip():>9}" for word in words)]
+    for row, (layer, found) in enumerate(zip(layers, shares.tolist(), strict=True)):
+        axes.text(-0.1, row + 0.5, f"layer {layer}", ha="right", va="center")
+        shown = [f"{abs(round(100 * share))}%" if round(100 * share) == 0 else f"{share:.0%}" for share in found]
+        lines.append(f"  {layer:5}  " + "  ".join(f"{share:>9}" for share in shown))
+        for column, share in enumerate(shown):
+            axes.text(column + 0.5, row + 0.5, share, ha="center", va="center", fontsize=9)
+    return figure_with_alt(axes.figure, alt, text="\n".join(lines))

@@ -203,8 +203,8 @@ check(largest)
 # %% [markdown]
 # ## The lessons
 #
-# Each lesson has a core, which takes at most an hour and a quarter. The sections whose titles begin with *More* come on top
-# of it: leave them out when you are short of time. A lesson says at its beginning how many minutes all this takes.
+# Each lesson has a core of at most an hour and a quarter. Sections whose titles begin with *More* come on top: leave them
+# out when you are short of time.
 #
 # | | Lesson | You learn |
 # |---|---|---|
@@ -218,6 +218,7 @@ check(largest)
 # | 08 | [Hooks in practice](08_hooks_in_practice.ipynb) | to debug four broken networks, and to test what an answer depends on |
 # | 09 | [Every hook](09_every_hook.ipynb) | to find any hook in a reference that runs, and to solve twelve puzzles |
 # | 10 | [Where next](10_where_next.ipynb) | to investigate unknown networks, and to judge the methods themselves |
+# | 11 | [A language model](11_language_model.ipynb) | to read, patch and steer a language model |
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say which lessons this class will take in the room and which at home. The guide for teaching has

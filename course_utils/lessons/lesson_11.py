@@ -1,0 +1,170 @@
+"""The cases of lesson 11, hooks in a language model: small networks with random weights, which need no download."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.engine import exercise
+from course_utils.language.network import LanguageModel, Layer, make_small, write
+
+__all__ = ["write"]  # what an exercise's task names
+WORDS = 24  # in the vocabulary of the small networks
+
+
+class TupleLayer(Layer):
+    """A layer as in transformers before version 5: it hands on a tuple, the residual stream and what else there is."""
+
+    def forward(self, *args, **kwargs):
+        return super().forward(*args, **kwargs), "what else there is"
+
+
+class InPlaceLayer(Layer):
+    """A layer that adds to the residual stream in place: what the layer before it handed on changes, too."""
+
+    def forward(self, x, angles, mask, cache, layer):
+        x.add_(self.self_attn(self.input_layernorm(x), angles, mask, cache, layer)[0])
+        return x.add_(self.mlp(self.post_attention_layernorm(x)))
+
+
+def small(rng: Numbers, kind: type[Layer] = Layer, layers: int = 3) -> LanguageModel:
+    """A network of this kind of layers."""
+    model = make_small(rng.integer(0, 10_000), vocabulary=WORDS, layers=layers)
+    for layer in model.model.layers:
+        layer.__class__ = kind
+    return model
+
+
+def some_tokens(rng: Numbers, *shape: int) -> Tensor:
+    """Tokens (N, T), int64, no two neighbours alike."""
+    return (rng.whole(*shape, high=WORDS // 2 - 1) * 2 - torch.arange(shape[-1]) % 2).long()
+
+
+def too_large(tokens: Tensor) -> Tensor:
+    """The same tokens, but the last one is in no vocabulary: the model raises an error."""
+    tokens = tokens.clone()
+    tokens[:, -1] = WORDS
+    return tokens
+
+
+KINDS = {
+    "a model": Layer,
+    "a model whose layers return a tuple": TupleLayer,
+    "a model whose layers work in place": InPlaceLayer,
+}
+
+
+@exercise
+def residual_stream(rng):
+    for words, kind in KINDS.items():
+        rows = rng.integer(1, 2)
+        given = {"model": small(rng, kind), "tokens": some_tokens(rng, rows, 4)}
+        yield Case(given, _tell_graph, shown=f"{words}, and tokens ({rows}, 4)")
+    given = {"model": small(rng), "tokens": too_large(some_tokens(rng, 1, 3))}
+    yield Case(given, shown="a token that is in no vocabulary: the model raises an error")
+
+
+def _tell_graph(result: object) -> dict[str, object]:
+    return {"`requires_grad` of what your function returned": getattr(result, "requires_grad", None)}
+
+
+@exercise
+def layer_by_layer(rng):
+    for words, kind in KINDS.items():
+        yield Case(
+            {"model": small(rng, kind, 4), "tokens": some_tokens(rng, 1, 5)}, shown=f"{words}, and tokens (1, 5)"
+        )
+    given = {"model": small(rng), "tokens": too_large(some_tokens(rng, 1, 3))}
+    yield Case(given, shown="a token that is in no vocabulary: the model raises an error")
+
+
+@exercise
+def patch_token(rng):
+    for words, kind in KINDS.items():
+        for length in (5, 3):
+            layer, position = rng.integer(0, 1), rng.integer(1, length - 2)
+            source, target = some_tokens(rng, 1, length), some_tokens(rng, 1, length)
+            given = {
+                "model": small(rng, kind),
+                "layer": layer,
+                "position": position,
+                "source": source,
+                "target": target,
+            }
+            yield Case(given, _tell_graph, shown=f"{words}, {layer = }, {position = }")
+    source, target = some_tokens(rng, 1, 4), too_large(some_tokens(rng, 1, 4))
+    given = {"model": small(rng), "layer": 1, "position": 1, "source": source, "target": target}
+    yield Case(given, shown="a target with a token that is in no vocabulary: the model raises an error")
+
+
+@exercise
+def silence_head(rng):
+    for heads in ([0], [2], [1, 2]):
+        model, tokens, layer = small(rng), some_tokens(rng, 2, 4), rng.integer(0, 2)
+        head = rng.choice(heads)
+
+        def use(handle, model=model, tokens=tokens):
+            silenced = [model(tokens), model(tokens[:, :2])]
+            handle.remove()
+            return {"the logits of two calls": silenced, "the logits after remove()": model(tokens)}
+
+        shown = f"a model of three heads a layer, {layer = }, {head = }, two calls, and remove()"
+        yield Case({"model": model, "layer": layer, "head": head}, use, shown=shown)
+
+
+class Keeps(nn.Module):
+    """A layer that hands on a third of what it gets and keeps that, alone or with something else in a tuple."""
+
+    def __init__(self, with_more: bool = False) -> None:
+        super().__init__()
+        self.with_more, self.kept = with_more, []
+
+    def forward(self, x):
+        self.kept.append(x / 3)
+        return (self.kept[-1], x * 0, "what else there is") if self.with_more else self.kept[-1]
+
+
+@exercise
+def steer(rng):
+    for words, layer, dtype in (
+        ("a layer that returns a tensor", Keeps(), torch.float32),
+        ("a layer that returns a tuple", Keeps(with_more=True), torch.float32),
+        ("a layer in half precision", Keeps(), torch.bfloat16),
+    ):
+        x = rng.quarters(2, 3, 4).to(dtype)
+
+        def use(handle, layer=layer, x=x):
+            steered = [layer(x), layer(x[:, -1:])]
+            handle.remove()
+            found = {"what the layer hands on in two calls": steered, "what it has kept of it": layer.kept}
+            return found | {"what it hands on after remove()": layer(x)}
+
+        given = {"layer": layer, "direction": rng.quarters(4)}
+        yield Case(given, use, shown=f"{words}, a call with three tokens and one with a single token, and remove()")
+
+
+@exercise
+def stream_while_writing(rng):
+    for (words, kind), count in zip(KINDS.items(), (4, 1, 3), strict=True):
+        layer, length = rng.integer(0, 1), rng.integer(3, 5)
+        given = {"model": small(rng, kind), "layer": layer, "tokens": some_tokens(rng, 1, length), "count": count}
+        yield Case(given, _tell_graph, shown=f"{words}, {layer = }, {length} tokens, {count = }")
+    given = {"model": small(rng), "layer": 0, "tokens": too_large(some_tokens(rng, 1, 3)), "count": 2}
+    yield Case(given, shown="a token that is in no vocabulary: the model raises an error")
+
+
+@exercise
+def last_states(rng):
+    for words, paddings in (
+        ("no padding", [(0, 0), (0, 0)]),
+        ("padding on the right", [(0, 2), (0, 0), (0, 3)]),
+        ("padding on the left", [(1, 0), (3, 0)]),
+        ("padding on both sides", [(1, 1), (2, 0), (0, 2)]),
+    ):
+        real = torch.ones(len(paddings), 5, dtype=torch.int64)
+        for row, (left, right) in zip(real, paddings, strict=True):
+            row[:left] = row[5 - right :] = 0
+        tokens, layer = some_tokens(rng, len(paddings), 5) * real, rng.integer(0, 2)
+        given = {"model": small(rng, rng.choice([Layer, TupleLayer])), "layer": layer, "tokens": tokens, "real": real}
+        yield Case(given, _tell_graph, shown=f"{len(paddings)} rows of 5 tokens with {words}, {layer = }")
