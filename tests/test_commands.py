@@ -121,7 +121,7 @@ def test_a_release_has_the_students_commands_only(monkeypatch, tmp_path, capsys)
     assert cli.main(["grade", "x"]) == 2
     assert "Here you have: lab, check, submit, doctor, language-model, setup." in capsys.readouterr().err
     assert cli.main([]) == 0
-    assert listed(capsys.readouterr().out) == ["lab", "check", "submit", "doctor", "setup"]
+    assert listed(capsys.readouterr().out) == ["lab", "check", "submit", "doctor", "language-model", "setup"]
 
 
 def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess:
