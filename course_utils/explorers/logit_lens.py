@@ -82,7 +82,7 @@ class LogitLens(Explorer):
         size = LEFT + WIDE * len(words) + 6, TOP + HIGH * len(rows) + 8
         parts = [f"layer {row + 1}: {', '.join(map(repr, said[row]))}" for row in rows]
         title = "What each layer would write next; the bluer, the surer"
-        return View(draw_picture(max(size[0], 480), size[1], title, sentence, body, parts), sentence, facts=top.indices)
+        return View(draw_picture(max(size[0], 520), size[1], title, sentence, body, parts), sentence, facts=top.indices)
 
 
 def shorten(word: str) -> str:

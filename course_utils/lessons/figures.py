@@ -104,7 +104,7 @@ def draw_places(shares: Tensor, words: Sequence[str], layers: Sequence[int], tit
 
     pale = LinearSegmentedColormap.from_list("pale", ["white", "#8fbcf0"])
     axes = canvas(0.85 * len(words) + 0.8, 0.3 * (len(layers) + 1), title)
-    axes.set(xlim=(-0.9, len(words)), ylim=(len(layers), -1))
+    axes.set(xlim=(-0.9, len(words) + 0.05), ylim=(len(layers) + 0.05, -1))
     edges = [range(len(words) + 1), range(len(layers) + 1)]
     axes.pcolormesh(*edges, shares.tolist(), cmap=pale, vmin=0, vmax=1, edgecolors=GREY, linewidth=0.5)
     for column, word in enumerate(words):

@@ -215,9 +215,6 @@ for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city 
     first = 30 - next((back for back, each in enumerate(reversed(same)) if not each), 30)
     print(f"{text} {language.words(said[-1])[0]!r}: the answer of every layer from {first + 1} on")
 
-# %% tags=["why"]
-why("when_it_says_paris")
-
 # %% [markdown]
 # Here you can read every layer at every token. Try prompts of your own, with up to ten tokens.
 #
@@ -232,6 +229,9 @@ why("when_it_says_paris")
 from course_utils.explorers import LogitLens
 
 LogitLens("The capital of France is", layer=1, language=language)
+
+# %% tags=["why"]
+why("when_it_says_paris")
 
 # %% [markdown]
 # ### Exercise 2 · Layer by layer
@@ -440,7 +440,7 @@ def silence_each_head(layer, text, right, wrong):
 fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome") for layer in range(21, 29)])
 most = fall.flatten().topk(4)
 bars(
-    most.values.tolist(),
+    [round(value, 1) for value in most.values.tolist()],
     [f"layer {21 + place // 9}, head {1 + place % 9}" for place in most.indices.tolist()],
     title="One head carries the country",
 )
