@@ -88,7 +88,7 @@ def load_picture_net(misled: int = False, folder: Path = ASSETS) -> PictureNet:
         reason = "missing" if isinstance(error, FileNotFoundError) else "damaged, or of another network"
         cure = "restore it from the course's repository, or remake it with `make train`"
         raise WeightsError(f"{path} is {reason}: {cure}") from None
-    return model.eval()
+    return model.to(memory_format=torch.channels_last).eval()  # a quarter quicker on a CPU
 
 
 def picture_net_file(misled: int, folder: Path = ASSETS) -> Path:

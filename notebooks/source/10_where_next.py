@@ -366,9 +366,10 @@ keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if ca
 predict("where_hottest")
 
 # %%
+near = {each: grow(case.masks(each), 8) for each in ("fish", "buoy", "stamp")}
 for letter in LETTERS:
     heat = blind.fish_maps(letter, case)
-    at = {each: points_at(heat, grow(case.masks(each), 8)).sum().item() for each in ("fish", "buoy", "stamp")}
+    at = {each: points_at(heat, place).sum().item() for each, place in near.items()}
     print(f"network {letter}, of 20 maps hottest at:", at)
 
 # %% tags=["why"]
