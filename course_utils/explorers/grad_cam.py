@@ -153,7 +153,7 @@ class GradCam(PhotoExplorer):
         box = functools.partial(widgets.Checkbox, indent=False)
         controls = {
             "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),
-            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), width=280, indent=70),
+            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), width=300, indent=90),
             "truth": box(description="outline of the truth", value=True, layout={"width": "160px"}),
         }
         controls["opacity"].step = 10

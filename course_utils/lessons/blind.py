@@ -79,9 +79,11 @@ class Album:
     def __repr__(self) -> str:
         states = [dict.fromkeys(column) for column in zip(*(shot.states for shot in self.shots), strict=True)]
         found = [
-            f"{name} {' or '.join(each)}" for name, each in zip(SUSPECTS, states, strict=True) if [*each] != ["absent"]
+            f"the {name} is {' or '.join(each)}"
+            for name, each in zip(SUSPECTS, states, strict=True)
+            if [*each] != ["absent"]
         ]
-        return f"Album({len(self)} pictures: {', '.join(found) or 'nothing of what is suspected'})"
+        return f"an album of {len(self)} pictures: {', '.join(found) or 'none of the suspects is there'}"
 
     @property
     def images(self) -> Tensor:

@@ -175,7 +175,7 @@ class Classifier:
 
     def number_of(self, name: str) -> int:
         """The number of the class with this name. Raises `CourseError` for a name that there is not, with near ones."""
-        require(f"The {len(self.classes)} classes of {self.name}", name, self.classes, "Its `classes`")
+        require(f"{self.name} knows {len(self.classes)} classes", name, self.classes, "The network's `classes`")
         return self.classes.index(name)
 
     def read_target(self, words: str) -> Target:

@@ -232,7 +232,7 @@ worst = []
 for letter in LETTERS:
     lost = [answers_changed(letter, case, remove(case, each)) for each in ("fish", "buoy", "stamp", "water")]
     worst.append(round(20 * max(lost)))
-print("answers that change, of 20, in the order of their number:", sorted(worst, reverse=True))
+print("answers that change, of 20, the largest number first:", sorted(worst, reverse=True))
 
 # %% tags=["why"]
 why("taken_away")

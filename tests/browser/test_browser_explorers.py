@@ -20,7 +20,17 @@ class Driver:
     def __init__(self, lesson) -> None:
         self.window, self.page = lesson.window, lesson.window.page
         self.lesson, self.number = lesson.name, lesson.find("explore")[0]
+        self.commit_to_what_waits(lesson.cells[self.number]["tags"])
         self.panel = self.window.find_explorer()
+
+    def commit_to_what_waits(self, tags: list[str]) -> None:
+        """Commit to some answer where the explorer waits for a prediction."""
+        for name in [tag.removeprefix("after-") for tag in tags if tag.startswith("after-")]:
+            sources = [each["source"] for each in self.window.read_cells()]
+            cell = self.window.cell(sources.index(f'predict("{name}")'))
+            cell.get_by_role("radio").first.check()
+            cell.get_by_role("button", name="Commit").click()
+            self.window.wait_until_idle()
 
     def look(self) -> tuple[str, str]:
         """What is shown: the picture's markup, and the sentence."""
@@ -128,12 +138,19 @@ def test_handles_and_pictures_have_words(explorer):
 
 def test_a_place_is_chosen_on_the_picture(explorer):
     """A click where the canvas lies over the picture, and an arrow key on it."""
-    place = explorer.panel.locator(".course-pointed canvas")
-    if not place.count():
+    pointed = explorer.panel.locator(".course-pointed")
+    if not pointed.count():
         pytest.skip("no place is chosen in this explorer")
-    box, picture = place.bounding_box(), explorer.panel.locator(".course-pointed img").bounding_box()
-    assert box == picture
-    before = explorer.look()
+    place = pointed.locator("canvas")
+    place.wait_for()  # it comes when the page says that it has ipycanvas
+    explorer.page.wait_for_function(
+        """box => {
+            const [canvas, img] = ['canvas', 'img'].map(each => box.querySelector(each).getBoundingClientRect());
+            return ['x', 'y', 'width', 'height'].every(each => canvas[each] === img[each]);
+        }""",
+        arg=pointed.element_handle(),
+    )
+    box, before = place.bounding_box(), explorer.look()
     explorer.page.mouse.click(box["x"] + 0.65 * box["width"], box["y"] + 0.8 * box["height"])
     explorer.wait_for_change(before)
     assert place.get_attribute("aria-label").startswith("Place in the picture")
