@@ -9,7 +9,7 @@ APART = ("Your own picture", "Draw one", "Remove", "Wipe", "Draw this graph")
 
 
 @pytest.fixture
-def explorer(lesson):
+def explorer(lesson, explorer_in_sight):
     """The lesson's explorer as a `Driver`."""
     if not lesson.find("explore"):
         pytest.skip(f"{lesson.name} has no explorer")
@@ -20,17 +20,7 @@ class Driver:
     def __init__(self, lesson) -> None:
         self.window, self.page = lesson.window, lesson.window.page
         self.lesson, self.number = lesson.name, lesson.find("explore")[0]
-        self.commit_to_what_waits(lesson.cells[self.number]["tags"])
         self.panel = self.window.find_explorer()
-
-    def commit_to_what_waits(self, tags: list[str]) -> None:
-        """Commit to some answer where the explorer waits for a prediction."""
-        for name in [tag.removeprefix("after-") for tag in tags if tag.startswith("after-")]:
-            sources = [each["source"] for each in self.window.read_cells()]
-            cell = self.window.cell(sources.index(f'predict("{name}")'))
-            cell.get_by_role("radio").first.check()
-            cell.get_by_role("button", name="Commit").click()
-            self.window.wait_until_idle()
 
     def look(self) -> tuple[str, str]:
         """What is shown: the picture's markup, and the sentence."""
