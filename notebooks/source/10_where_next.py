@@ -1060,7 +1060,8 @@ with torch.no_grad():
 #
 # You have asked many networks about pictures of the course. Here is everything about a picture of **your own**: what the real
 # network says, its channels, its gradient, where it looks, one answer rather than another, and an experiment. Choose the
-# picture in an explorer of lesson 05, 06 or 07 (*Your own picture*); it stays for all lessons.
+# picture in an explorer of lesson 05, 06 or 07 (*Your own picture*), or draw one in lesson 05 (*Draw one*). It stays for all
+# lessons.
 
 # %%
 from course_utils.lessons.own_page import write_page
