@@ -160,6 +160,13 @@ PREDICT = '# %% tags=["predict"]\npredict("p")\n'
 SEALED = '# %% [markdown] tags=["sealed"]\n# {}\n\n'
 
 
+def test_a_tagged_cell_below_the_explanation_waits_for_the_prediction_too():
+    (path,) = source.choose(["07"])
+    (explorer,) = (cell for cell in source.learner(path).cells if "explore" in source.tags_of(cell))
+    waits = seal.seal(path)["predictions"]
+    assert [name for name, each in waits.items() if explorer.id in each["waits"]] == ["where_the_second_looks"]
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

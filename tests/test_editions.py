@@ -264,7 +264,7 @@ def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
         ({"network": "resnet43"}, "Networks: there is no 'resnet43'; did you mean 'resnet34'"),
         ({"image": "no-such-photo.jpg"}, "no-such-photo.jpg cannot be read: No such file"),
         ({"lesson": "05", "layer": "features.99"}, r"^layer 'features\.99' is not in EfficientNet"),
-        ({"chosen": "cot"}, r"^The 10 classes of picture_net: there is no 'cot'; did you mean 'cat' or 'boat'\?"),
+        ({"chosen": "cot"}, r"^picture_net knows 10 classes: there is no 'cot'; did you mean 'cat' or 'boat'\?"),
     ],
 )
 def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(tmp_path, wish, sentence):

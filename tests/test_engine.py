@@ -264,12 +264,12 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
          "What a tensor's hook returns takes the gradient's place", "is missing"),
         ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
          "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
-        ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture your", "1 pictures"),
+        ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture, your", "1 pictures"),
         ("share_on_the_cut(method, model, later, keep, dead):\n h = later.register_forward_hook(lambda _, __, out: out"
          " * keep)\n heat = method(model).relu()\n h.remove()\n return float(heat[dead].sum() / max(heat.sum(), 1e-9))",
          "left a hook on `model` and `later`: remove those that have done their work, even if an error", "Besides"),
         ("prove(letter, pictures):\n from course_utils.lessons.blind import Proof\n return Proof([], [])",
-         "what was wrong with your proof was 'it names no cause'", "not known"),
+         "what was wrong with your proof: it names no cause.", "not known"),
     ],
 )  # fmt: skip
 def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path):

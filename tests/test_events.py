@@ -9,7 +9,7 @@ from course_utils.exercises import check, saved_progress
 from course_utils.exercises.divergence import find_divergence
 from course_utils.exercises.engine import exercises_of, find
 from course_utils.exercises.events import record_run
-from course_utils.exercises.timelines import compare_runs, right_runs
+from course_utils.exercises.timelines import NoComparison, compare_runs, right_runs
 
 
 def two_hooks(tensor, hook):
@@ -225,7 +225,8 @@ def a_second_way(layer, channel):
 
 
 def test_what_passes_has_no_first_difference():
-    assert compare_runs(find("silence_channel"), a_second_way, 0) is None
+    with pytest.raises(NoComparison, match="Your answer passes"):
+        compare_runs(find("silence_channel"), a_second_way, 0)
 
 
 @pytest.mark.slow
@@ -245,4 +246,5 @@ def no_gradients_for_anybody(tensor):
 
 
 def test_an_answer_that_changes_the_world_of_everybody_is_not_run_once_more():
-    assert compare_runs(find("largest"), no_gradients_for_anybody, 0) is None
+    with pytest.raises(NoComparison, match="changes something that other code uses"):
+        compare_runs(find("largest"), no_gradients_for_anybody, 0)

@@ -61,7 +61,11 @@ RAISED = case_of(1, raised=ERROR)
         (case_of(1, raised=ERROR | {"message": ""}), case_of(1, raised=ERROR | {"type": "A"}), "got: KeyError: "),
         (case_of(1, seen={"y": plain(None)}), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
         (case_of(1), case_of(1, seen={"y": plain(2)}), "y was None; expected 2"),
-        (case_of(1, seen={"what was wrong": plain("a")}), case_of(2, seen={"what was wrong": plain("b")}), "was 'a'"),
+        (
+            case_of(1, seen={"what was wrong": plain("a")}),
+            case_of(2, seen={"what was wrong": plain("b")}),
+            "what was wrong: a",
+        ),
     ],
 )
 def test_what_counts_as_the_same_and_how_a_difference_is_told(got, expected, words):
@@ -124,7 +128,7 @@ def test_a_second_side_effect_is_a_sentence_of_its_own():
 def test_a_side_effect_of_another_input_is_told_with_its_input_and_none_is_told_twice():
     got = [case_of(1, names=[], given="a"), case_of(2, names=[], given="b", changed={"x": ["hooks"]})]
     told = judge("f", got, [case_of(3, given="a"), case_of(2, given="b")], []).sentence
-    assert told.startswith("for a your function returned 1; expected 3. Besides, your function left a hook on `x`: ")
+    assert told.startswith("for a, your function returned 1; expected 3. Besides, your function left a hook on `x`: ")
     assert told.endswith(" (for b).")
     got = [case_of(1, names=[], changed={name: ["training"]}) for name in ("x", "y")]
     assert "Besides" not in judge("f", got, [case_of(1)] * 2, []).sentence

@@ -305,8 +305,8 @@ def test_what_there_is_not_gets_a_sentence_and_albums_say_what_is_in_them():
     ):
         with pytest.raises(CourseError, match=message):
             call()
-    assert repr(EMPTY) == "Album(4 pictures: nothing of what is suspected)"
-    assert repr(blur(add(EMPTY, "sun"), "sun")) == "Album(4 pictures: sun blurred)"
+    assert repr(EMPTY) == "an album of 4 pictures: none of the suspects is there"
+    assert repr(blur(add(EMPTY, "sun"), "sun")) == "an album of 4 pictures: the sun is blurred"
 
 
 def test_the_explorer_tells_what_is_seen_and_where_the_map_is_hottest():

@@ -43,6 +43,19 @@ def test_a_picture_is_chosen_once_and_found_in_the_next_lesson(work):
     assert own.look_at("picture_net", find_kept()).network.name == REAL
 
 
+def test_a_drawing_is_kept_too_and_an_empty_square_is_not(work):
+    own = OwnPicture(drawing=True)
+    own.children[-1].click()  # Draw one
+    assert find_kept() == ""
+    canvas = own.pad.children[0].children[0]
+    for name, x in (("mouse_down", 45), ("mouse_move", 135), ("mouse_up", 135)):
+        canvas._handle_frontend_event(canvas, {"event": name, "x": x, "y": 90}, [])
+    in_the_next_lesson = OwnPicture()
+    in_the_next_lesson.choice.value = OWN
+    image = in_the_next_lesson.value.image
+    assert (image[:, 112, 112].max() < 0.1, image[:, 20].min() > 0.9) == (True, True), "a black line across the middle"
+
+
 def test_without_a_learners_folder_nothing_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     upload(OwnPicture(), png(photograph("coffee")))

@@ -99,7 +99,9 @@ def test_any_class_may_be_asked_for_and_one_rather_than_another_in_one_run(monke
     assert torch.allclose(ask("or", "tiger cat rather than espresso"), difference, atol=1e-5)
     assert "Asked for tiger cat rather than espresso, at layer bn2" in explorer.sentence
     ask("or", "tigers")
-    assert "classes of efficientnet_lite0: there is no &#x27;tigers&#x27;; did you mean &#x27;tiger" in shown(explorer)
+    assert "efficientnet_lite0 knows 1000 classes: there is no &#x27;tigers&#x27;; did you mean &#x27;tiger" in shown(
+        explorer
+    )
     for layer in STARTS[1][:-1]:
         ask("Class", "tabby"), ask("Layer", layer)
         assert torch.allclose(explorer.view.facts[0].heat, wanted(network.number_of("tabby"), layer), atol=1e-5)

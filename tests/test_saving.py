@@ -73,6 +73,14 @@ def test_after_the_commit_question_output_and_explanation_are_saved_with_the_ans
     assert "Run this cell" not in read_html(explanation), "there is nothing left to wake"
 
 
+def test_a_clue_is_saved_with_what_the_learner_made_of_it(lesson):
+    lesson.cells[1].outputs = [show("a", svg=SVG, text="Clue 01: 19% of it.")]
+    clues = {"01": {"found": "19% of it.", "words": "<the eye>?"}}
+    assert "<em>You: &lt;the eye&gt;?</em>" in read_html(settle(lesson, {}, clues)["cells"][1])
+    for other in ({}, {"02": clues["01"]}, {"01": [1]}, {"01": {"found": "19% of it."}}):
+        assert "You: " not in read_html(settle(lesson, {}, other)["cells"][1])
+
+
 def test_what_is_the_learners_own_stays(lesson):
     lesson.cells[3].source += "\nprint('tried')"
     assert settle(lesson, {})["cells"][3] == lesson.cells[3], "a cell that the learner has changed"

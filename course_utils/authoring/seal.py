@@ -100,16 +100,19 @@ def read_prediction(text: str) -> dict[str, Any]:
 def find_waiting(name: str, cells: Iterable[NotebookNode]) -> list[str]:
     """The ids of the cells that show what the prediction `name` asks: those of `cells` up to its explanation.
 
-    Exercises and other predictions do not wait; nothing does where no cell explains the prediction.
+    Below that, a cell tagged `after-<name>` waits as well. Exercises and other predictions do not wait; nothing does
+    where no cell explains the prediction.
     """
-    waiting = []
+    waiting, is_explained = [], False
     for cell in cells:
         tags = set(tags_of(cell))
         if "why" in tags and called_with(cell.source, "why") == name:
-            return waiting
-        if cell.cell_type == "code" and not tags & {"answer", "check", "predict", "why"}:
+            is_explained = True
+        elif is_explained:
+            waiting += [cell.id] if f"after-{name}" in tags else []
+        elif cell.cell_type == "code" and not tags & {"answer", "check", "predict", "why"}:
             waiting.append(cell.id)
-    return []
+    return waiting if is_explained else []
 
 
 def _join(text: str) -> str:

@@ -18,7 +18,7 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.predictions import SEALED, WAITS, follow_class, predict, why
 from course_utils.exercises.recorded import VISIBLE_SEED, NotRecorded, other_torch
 from course_utils.exercises.session import LOST, NOT_KEPT, joined_class, session
-from course_utils.exercises.timelines import Timelines, compare_runs, tell_first_event
+from course_utils.exercises.timelines import NoComparison, Timelines, compare_runs, tell_first_event
 from course_utils.root import CourseError, has_answers
 from course_utils.show import Note, page_templates
 
@@ -198,10 +198,10 @@ def replay(answer: object) -> Timelines | Note:
         return Note(title, ("Run the answer cell first (Shift+Enter), then run this one again.",))
     try:
         comparison = compare_runs(found, answer, session.seeds.get(found.name, VISIBLE_SEED))
+    except NoComparison as reason:
+        return Note(title, (str(reason),))
     except Exception as error:  # an answer may do anything to what records it
         return Note(title, (f"Your answer cannot be watched: {type(error).__name__}.",))
-    if comparison is None:
-        return Note(title, ("Your answer passes, or it takes too long, or it does something else when it is watched.",))
     return Timelines(found.name, comparison)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from course_utils.exercises.causes import BESIDES, Mistakes, find_causes
 from course_utils.exercises.comparing import Cases, Fact, alike, close, differing_part, facts, side_effects
 from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
-from course_utils.exercises.outcome import Outcome, Stage
+from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
 
 STOPS = (".", "!", "?")
@@ -85,11 +85,13 @@ def _say_where(case: Evidence) -> str:
 
 
 def _tell(fact: Fact, got: Evidence, expected: Evidence, name: str) -> Difference:
-    where = _say_where(expected)
+    where = f"{_say_where(expected)},"
     if fact.stage is Stage.RAISED:
         return _tell_error(got, expected, where, name)
     if fact.stage:
         return Difference(fact.stage, f"{where} {fact.words}")
+    if fact.words.startswith(IN_WORDS) and fact.mine["type"] == "str":
+        return Difference(Stage.WRONG_VALUE, f"{where} {fact.words.removesuffix(' was')}: {fact.mine['value']}")
     return _tell_value(fact.mine, fact.expected, fact.words, where)
 
 

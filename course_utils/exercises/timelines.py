@@ -16,7 +16,7 @@ from course_utils.exercises.evidence import TimeIsUp
 from course_utils.exercises.outcome import Outcome
 from course_utils.exercises.plain import Evidence, Plain, show
 from course_utils.exercises.recorded import recorded_runs
-from course_utils.root import has_answers
+from course_utils.root import CourseError, has_answers
 from course_utils.show import page_templates
 
 COLUMN = 48  # of plain text, in characters
@@ -26,34 +26,40 @@ FIRST = "first difference"
 NO_EVENT = "(nothing of the kind)"
 
 
+class NoComparison(CourseError):
+    """Why an answer's run cannot be put beside a right one."""
+
+
 class Comparison(NamedTuple):
     """A refused answer's run in the first case that fails (`given`, in words), and how it differs from a right one."""
 
     given: str
     run: Run
-    divergence: Divergence | None
+    divergence: Divergence
 
 
-def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison | None:
-    """Run an answer again where it fails first, and right ones beside it. None where it passes, or cannot be watched.
-
-    Not watched is what changes the world of everybody, such as Python's modules, or does not come to an end. An answer
-    that behaves otherwise when it is watched tells nothing; nor does a right one.
-    """
+def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison:
+    """Run an answer again where it fails first, and right ones beside it. Raises `NoComparison`."""
     got, (reference, _) = exercise.observe(answer, seed), exercise.lazy_key(seed)
     pairs = zip(got, reference, strict=False)
     at = next((number for number, pair in enumerate(pairs) if not _passes(*pair)), None)
-    ends = (got[-1]["raised"] or {}).get("type") != TimeIsUp.__name__
-    if at is None or not ends or any(case["world"] for case in got):
-        return None
+    if at is None:
+        raise NoComparison("Your answer passes: there is nothing in which the two runs differ.")
+    if (got[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
+        raise NoComparison("Your answer does not come to an end in time, so it is not run again.")
+    if any(case["world"] for case in got):
+        raise NoComparison("Your answer changes something that other code uses, so it is not run again.")
     evidence, run = record_run(exercise.make_cases, answer, seed, exercise.limit, at)
     if not (_passes(evidence, got[at]) and _passes(got[at], evidence)):
-        return None
+        raise NoComparison("Your answer does something else when it is watched, so nothing can be said about it.")
     if has_answers():
         rights = right_runs(exercise, seed, at, reference[at])
     else:
         rights = recorded_runs(exercise.lesson, exercise.name, seed, at)
-    return Comparison(got[at]["given"], run, find_divergence(run, rights, evidence))
+    divergence = find_divergence(run, rights, evidence)
+    if divergence is None:
+        raise NoComparison("No event differs, only what came out: see what check says about it.")
+    return Comparison(got[at]["given"], run, divergence)
 
 
 def right_runs(exercise: Exercise, seed: int, at: int, expected: Evidence) -> list[Run]:
@@ -77,8 +83,7 @@ def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: O
         return replace(outcome, can_replay=bool(outcome.cause))
     with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
         found = compare_runs(exercise, answer, seed)
-        if found and found.divergence:
-            return replace(outcome, event=found.divergence.sentence, can_replay=True)
+        return replace(outcome, event=found.divergence.sentence, can_replay=True)
     return outcome
 
 
@@ -103,8 +108,7 @@ class Timelines:
     @property
     def sentence(self) -> str:
         """What differs first."""
-        found = self.comparison.divergence
-        return found.sentence if found else "No event differs: compare what came out, which check says."
+        return self.comparison.divergence.sentence
 
     @property
     def parts(self) -> list[tuple[str, list[Row]]]:
@@ -113,9 +117,8 @@ class Timelines:
         rows = []
         for part, words in enumerate(run["parts"]):
             mine = [event for event in run["events"] if event["part"] == part]
-            right = found.right["events"] if found and part <= found.part else []
-            right = [event for event in right if event["part"] == part]
-            rows.append((words, [*_rows_of(mine, right, found if found and part == found.part else None)]))
+            right = [event for event in found.right["events"] if event["part"] == part <= found.part]
+            rows.append((words, [*_rows_of(mine, right, found if part == found.part else None)]))
         return [(words, _cut(events)) for words, events in rows if events]
 
     def __str__(self) -> str:

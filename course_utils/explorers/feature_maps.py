@@ -218,8 +218,8 @@ class FeatureMaps(Explorer):
         }
         self._network, self._course = "", "picture_net"
         self._first = (layer, channel)  # what to open at, once
-        words = make_label("The small maps are those of the channels that respond most to this picture: click one.")
-        rows = ["network", ("own", "number"), own.pad, ("layer", "channel"), (words, "own_scale"), "spot", "sentence"]
+        words = make_label("Small maps: the channels that respond most. Click one.")
+        rows = ["network", ("own", "number"), ("layer", "channel"), (words, "own_scale"), ("spot", own.pad), "sentence"]
         super().__init__(controls, rows)
 
     def look(self, network: str, layer: str, channel: int, own_scale: bool, **_: object) -> View:

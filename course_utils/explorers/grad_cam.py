@@ -21,7 +21,7 @@ from course_utils.vision.scores import chance, energy_inside, grow, points_at
 # What is on the pictures to choose from: things, and the seed of their places, colours and light.
 CAM_PICTURES = (
     ("cat", "dog", 6), ("fish", "boat", 2), ("plane", "house", 7), ("bird", "dog", 3), ("fish", "tree", 5),
-    ("boat", "balloon", 4), ("car", "tree", 1), ("balloon", "bird", 8), ("house", "cat", 1), ("fish", "car", 8),
+    ("boat", "balloon", 4), ("car", "tree", 1), ("balloon", "bird", 8), ("house", "cat", 3), ("fish", "car", 8),
 )  # fmt: skip
 LAYERS = ("features.2", "features.6", "features.10", "features.13", "features.16")  # the ReLUs of the course's network
 NETWORKS = ("honest", "misled")
@@ -153,7 +153,7 @@ class GradCam(PhotoExplorer):
         box = functools.partial(widgets.Checkbox, indent=False)
         controls = {
             "buoy": box(description="with a buoy", value=buoy, layout={"width": "120px"}),
-            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), width=280, indent=70),
+            "opacity": make_slider("Opacity %", 0, 100, round(100 * opacity), width=300, indent=90),
             "truth": box(description="outline of the truth", value=True, layout={"width": "160px"}),
         }
         controls["opacity"].step = 10

@@ -69,7 +69,8 @@ def find_unit(network: str, picture: Subject, kind: str, layer: str) -> tuple[in
     counts = (output.detach() * run.part(layer, output).gradient(target))[0]
     if network == real.REAL:
         counts *= output[0] < 6
-    return tuple(place.item() for place in torch.unravel_index(counts.argmax(), counts.shape))
+    channel, place = divmod(counts.argmax().item(), counts[0].numel())
+    return channel, *divmod(place, counts.shape[2])
 
 
 @functools.lru_cache(maxsize=128)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import ipywidgets as widgets
-import torch
 import traitlets
 from torch import Tensor, nn
 
@@ -66,10 +65,8 @@ def read_kept() -> Subject | None:
 
 @functools.cache
 def load_real() -> Classifier:
-    """Load the real network, once, its weights with the channels last: so it is a third quicker on a CPU."""
-    network = load_classifier(real.REAL)
-    network.model.to(memory_format=torch.channels_last)
-    return network
+    """Load the real network, once."""
+    return load_classifier(real.REAL)
 
 
 def keep_run(model: nn.Module, image: Tensor, layers: Sequence[str]) -> KeptRun:
@@ -153,13 +150,19 @@ class OwnPicture(widgets.HBox):
     def _read(self, upload: widgets.FileUpload) -> None:
         files, upload.value = upload.value, ()  # else the file would be saved with the notebook
         if files:
-            image = read_picture(files[-1]["content"], size=real.SIZE)
-            self._take(image)
-            keep_picture(image)
+            self._keep(read_picture(files[-1]["content"], size=real.SIZE))
             self.pad.children = []
 
+    def _keep(self, picture: Tensor) -> None:
+        self._take(picture)
+        keep_picture(picture)
+
     def _open_pad(self) -> None:
-        self.pad.children = [DrawingPad(lambda lines: self._take(put_on_white(draw_strokes(lines, real.SIZE))))]
+        self.pad.children = [DrawingPad(self._draw)]
+
+    def _draw(self, lines: list) -> None:
+        use = self._keep if lines else self._take  # an empty square is nothing to keep
+        use(put_on_white(draw_strokes(lines, real.SIZE)))
 
 
 class PhotoExplorer(Explorer):
@@ -218,7 +221,7 @@ def make_class_controls(photo: Subject | None, kind: str = KINDS[0]) -> dict[str
     return {"kind": choice, "other": other}
 
 
-class DrawingPad(widgets.HBox):
+class DrawingPad(widgets.VBox):
     """A white square to draw on in black, with the mouse or a finger, by the package ipycanvas.
 
     `on_change(strokes)` is called at the start, at the end of each stroke and when the square was wiped, with rows of
@@ -231,10 +234,11 @@ class DrawingPad(widgets.HBox):
         self._on_change, self._size = on_change, size
         self._strokes: list[list[tuple[float, float]]] = []
         self._stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
-        self._canvas = canvas = Canvas(width=size, height=size, layout={"border": "1px solid gray"})
+        look = {"border": "1px solid gray", "width": "150px", "height": "150px"}
+        self._canvas = canvas = Canvas(width=size, height=size, layout=look)
         canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
-        super().__init__([canvas, widgets.VBox([make_label("Draw here; the maps follow each line."), wipe])])
+        super().__init__([canvas, make_label("Draw here."), wipe], layout={"margin": "0 0 0 10px"})
         follow_pointer(canvas, lambda *point: self._stroke.append(point), self._go_on, self._end)
         wipe.on_click(lambda _: self._empty())
         self._empty()

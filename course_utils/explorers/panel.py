@@ -119,9 +119,15 @@ class Explorer:
         try:
             getattr(self, f"use_{name}", lambda: None)()
             self.fit(name)
+            self._mark_next()
             self.show(self.look(**self.values))
         finally:
             self._fitting = False
+
+    def _mark_next(self) -> None:
+        """Let *Next* stand out as long as there is a next step. It may have the focus, so it stays enabled."""
+        if step := self.controls.get("step"):
+            self.controls["next"].button_style = "primary" if step.value < step.max else ""
 
     def _use(self, name: str) -> None:
         if not self._fitting:

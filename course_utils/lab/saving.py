@@ -9,7 +9,9 @@ fails, Jupyter says so in its log and saves the notebook as it came.
 import contextlib
 import copy
 import hashlib
+import re
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +30,16 @@ def before_save(model: Json, path: str, contents_manager: Any, **_: object) -> N
     """Jupyter's `pre_save_hook`: `model` is what is about to be saved at `path`, below the server's folder."""
     if model.get("type") == "notebook" and model.get("content"):
         folder = (Path(contents_manager.root_dir) / path).parent
-        choices = saved_progress.load(folder)["predictions"] if saved_progress.location(folder) else None
-        model["content"] = settle(model["content"], choices)
+        kept = saved_progress.load(folder)
+        choices = kept["predictions"] if saved_progress.location(folder) else None
+        model["content"] = settle(model["content"], choices, kept["clues"])
 
 
-def settle(notebook: Json, choices: Mapping[str, str] | None) -> Json:
+def settle(notebook: Json, choices: Mapping[str, str] | None, clues: Mapping[str, Json] | None = None) -> Json:
     """The notebook as it is to be saved, a new one; one that is no lesson comes back as it is.
 
     choices: what the learner has committed to, by prediction; None where nobody knows, and then no output is hidden.
+    clues: what was kept of the case, by lesson.
     """
     if not any("course_utils" in _text(cell["source"]) for cell in notebook["cells"]):
         return notebook
@@ -51,6 +55,7 @@ def settle(notebook: Json, choices: Mapping[str, str] | None) -> Json:
             view = output.get("data", {}).get(WIDGET_VIEW)
             if view is not None and view["model_id"] not in alive:
                 output["data"] = _still(output, cell, said)
+                _add_own_words(output["data"], clues or {})
         if choices is not None and cell.get("id") in waiting and _is_as_it_came(cell):
             cell["outputs"] = _hide(cell["outputs"])
     return settled
@@ -80,6 +85,14 @@ def _still(output: Json, cell: Json, said: Mapping[str, str | None]) -> Json:
         shown = WhyView(asked).draw(said[asked.name])
         wake = wake if said[asked.name] is None else ""
     return {"text/plain": words, "text/html": f"<div>{shown}</div>{wake}"}
+
+
+def _add_own_words(data: Json, clues: Mapping[str, Json]) -> None:
+    """Put what the learner has written about a clue below it."""
+    clue = re.match(r"Clue (\d\d): ", data["text/plain"])
+    if clue and isinstance(clues.get(clue[1]), dict) and (own := clues[clue[1]].get("words")):
+        data["text/plain"] += f"\nYou: {own}"
+        data["text/html"] += f"<p><em>You: {escape(str(own))}</em></p>"
 
 
 def _hide(outputs: list[Json]) -> list[Json]:

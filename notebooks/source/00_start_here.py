@@ -301,9 +301,9 @@ CasePage()
 #
 # **Computation graph**: the record of which tensor was computed from which, made while your code runs.
 #
-# **Dead unit**: a unit behind a ReLU that is 0 for every input, and so gets no gradient any more.
-#
 # **Control**: the same measurement where nothing should be found, so that one sees what chance or the method itself brings.
+#
+# **Dead unit**: a unit behind a ReLU that is 0 for every input, and so gets no gradient any more.
 #
 # **Detach**: `tensor.detach()` gives a tensor with the same memory that is not part of the graph.
 #

@@ -640,7 +640,7 @@ evidence.show_tiles(
 #   > Look at the three pictures again. What else is in every one of them?
 # - [ ] on the other thing: Each picture has another one: none of them goes with the fish.
 #   > Which other things do you see in the three pictures? Could one of them tell the network 'fish' each time?
-# - [x] on the buoy: It is in every picture of a fish that this network has ever seen.
+# - [x] on the buoy: In training, a buoy was in every picture of a fish, and in no other picture.
 # - [ ] on the background: The backgrounds vary as they do for every other kind.
 #   > The three pictures show a meadow, a room and sand. Which background would the network have to learn for 'fish'?
 #
@@ -688,7 +688,7 @@ why("where_the_second_looks")
 # - [ ] all 40: Then the buoy would not have mattered, and the map would have misled you.
 #   > Suppose a network looks for buoys and for nothing else. To how many of the 40 unchanged pictures does it say
 #   > 'fish'?
-# - [ ] about 20: It learned a little about fish, but less than that.
+# - [ ] about 20: Then it would know at least half of the fish by themselves. It knows none of them.
 #   > In training every fish had a buoy, and nothing else had one. Which picture would punish a network that looks for
 #   > buoys only?
 # - [x] fewer than 5: Its fish were buoys.
@@ -781,7 +781,7 @@ check(lost_answers)
 # **On this slide:** Give three minutes with the explorer, and ask for a class that is not in the picture. Let them
 # describe the map in a word before anybody looks at the percentage.
 
-# %% tags=["explore"]
+# %% tags=["explore", "after-where_the_second_looks"]
 from course_utils.explorers import GradCam
 
 GradCam(9, "cat")

@@ -232,7 +232,7 @@ worst = []
 for letter in LETTERS:
     lost = [answers_changed(letter, case, remove(case, each)) for each in ("fish", "buoy", "stamp", "water")]
     worst.append(round(20 * max(lost)))
-print("answers that change, of 20, in the order of their number:", sorted(worst, reverse=True))
+print("answers that change, of 20, the largest number first:", sorted(worst, reverse=True))
 
 # %% tags=["why"]
 why("taken_away")
@@ -366,9 +366,10 @@ keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if ca
 predict("where_hottest")
 
 # %%
+near = {each: grow(case.masks(each), 8) for each in ("fish", "buoy", "stamp")}
 for letter in LETTERS:
     heat = blind.fish_maps(letter, case)
-    at = {each: points_at(heat, grow(case.masks(each), 8)).sum().item() for each in ("fish", "buoy", "stamp")}
+    at = {each: points_at(heat, place).sum().item() for each, place in near.items()}
     print(f"network {letter}, of 20 maps hottest at:", at)
 
 # %% tags=["why"]
@@ -1059,7 +1060,8 @@ with torch.no_grad():
 #
 # You have asked many networks about pictures of the course. Here is everything about a picture of **your own**: what the real
 # network says, its channels, its gradient, where it looks, one answer rather than another, and an experiment. Choose the
-# picture in an explorer of lesson 05, 06 or 07 (*Your own picture*); it stays for all lessons.
+# picture in an explorer of lesson 05, 06 or 07 (*Your own picture*), or draw one in lesson 05 (*Draw one*). It stays for all
+# lessons.
 
 # %%
 from course_utils.lessons.own_page import write_page

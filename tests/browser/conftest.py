@@ -65,6 +65,17 @@ def lesson(request, window):
     window.shut_down()
 
 
+@pytest.fixture
+def explorer_in_sight(lesson):
+    """An explorer that waits for a prediction is shown, as where a class opens it; nothing is committed to."""
+    tags = [tag for number in lesson.find("explore") for tag in lesson.cells[number]["tags"]]
+    waits_for = {tag.removeprefix("after-"): True for tag in tags if tag.startswith("after-")}
+    code = "from course_utils.exercises.predictions import follow_class\nfollow_class({})"
+    lesson.window.execute(code.format(waits_for))
+    yield
+    lesson.window.execute(code.format({}))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """After the last test here the window rests, for other tests may follow in this process."""

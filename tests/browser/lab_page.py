@@ -236,6 +236,15 @@ class LabPage:
         self._execute("notebook:run-cell")
         self.wait_until_idle()
 
+    def execute(self, code: str) -> None:
+        """Run code in the kernel of the notebook in front, in none of its cells."""
+        self.page.evaluate(
+            "async code => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel"
+            ".requestExecute({code, store_history: false}).done; }",
+            code,
+        )
+        self.wait_until_idle()
+
     def find_explorer(self) -> Locator:
         """The explorer in the notebook in front, scrolled into view. Raises `CourseError` where there is none."""
         tagged = [number for number, each in enumerate(self.read_cells()) if "explore" in each["tags"]]

@@ -9,7 +9,7 @@ APART = ("Your own picture", "Draw one", "Remove", "Wipe", "Draw this graph")
 
 
 @pytest.fixture
-def explorer(lesson):
+def explorer(lesson, explorer_in_sight):
     """The lesson's explorer as a `Driver`."""
     if not lesson.find("explore"):
         pytest.skip(f"{lesson.name} has no explorer")
@@ -128,12 +128,19 @@ def test_handles_and_pictures_have_words(explorer):
 
 def test_a_place_is_chosen_on_the_picture(explorer):
     """A click where the canvas lies over the picture, and an arrow key on it."""
-    place = explorer.panel.locator(".course-pointed canvas")
-    if not place.count():
+    pointed = explorer.panel.locator(".course-pointed")
+    if not pointed.count():
         pytest.skip("no place is chosen in this explorer")
-    box, picture = place.bounding_box(), explorer.panel.locator(".course-pointed img").bounding_box()
-    assert box == picture
-    before = explorer.look()
+    place = pointed.locator("canvas")
+    place.wait_for()  # it comes when the page says that it has ipycanvas
+    explorer.page.wait_for_function(
+        """box => {
+            const [canvas, img] = ['canvas', 'img'].map(each => box.querySelector(each).getBoundingClientRect());
+            return ['x', 'y', 'width', 'height'].every(each => canvas[each] === img[each]);
+        }""",
+        arg=pointed.element_handle(),
+    )
+    box, before = place.bounding_box(), explorer.look()
     explorer.page.mouse.click(box["x"] + 0.65 * box["width"], box["y"] + 0.8 * box["height"])
     explorer.wait_for_change(before)
     assert place.get_attribute("aria-label").startswith("Place in the picture")

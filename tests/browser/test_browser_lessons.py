@@ -56,7 +56,7 @@ def test_no_output_is_cut_or_wider_than_the_page(lesson, look, width):
         assert lesson.window.panel.evaluate(SCRIPTS["count_scrolling"]) == 0, "a picture scrolls"
 
 
-def test_the_game_and_the_picture_share_a_screen_as_the_explorer_opens(lesson):
+def test_the_game_and_the_picture_share_a_screen_as_the_explorer_opens(lesson, explorer_in_sight):
     """Other tests have used the explorer, so its cell is run once more."""
     for number in lesson.find("explore"):
         lesson.window.run(number)
