@@ -169,7 +169,7 @@ def render_changes(old: Matrix) -> str:
         hooks.setdefault(f"- **{situation}:** with torch {old.torch} {was}, now {now}", []).append(hook)
     if not hooks:
         return f"torch {new.torch} does in every cell what torch {old.torch} does.\n"
-    return "\n".join(f"{change}: {', '.join(names)}." for change, names in hooks.items()) + "\n"
+    return "\n".join(f"{change}: {' · '.join(names)}." for change, names in hooks.items()) + "\n"
 
 
 def render_matrix(matrix: Matrix, situations: Sequence[str] = (), page: str | None = None) -> str:

@@ -154,7 +154,7 @@ def report(module, grad_input, grad_output):
 # | do something once, when backward has ended | [queue_callback](#queue_callback) |
 # | have gradients for a few tensors only | [backward with inputs](#backward-with-inputs) |
 # | name a place in the graph, whatever becomes of the tensor | [get_gradient_edge](#get_gradient_edge) |
-# | change a gradient at one operation only, also at a function | [Node.register_hook](#Node.register_hook) |
+# | change a gradient at one operation only, also at a function | [after it](#Node.register_hook) · [before it](#Node.register_prehook) |
 # | know which operation made which node | [node_creation_hook](#node_creation_hook) |
 # | store what forward saves in another form | [saved_tensors_hooks](#saved_tensors_hooks) · [of one tensor](#SavedTensor.register_hooks) · [on the CPU](#save_on_cpu) |
 # | forbid that, or allow changes in place | [disable_saved_tensors_hooks](#disable_saved_tensors_hooks) · [allow_mutation_on_saved_tensors](#allow_mutation_on_saved_tensors) |
@@ -212,8 +212,8 @@ def report(module, grad_input, grad_output):
 # %% [markdown]
 # ### All entries
 #
-# What you write, with the parameters of the torch that built this page, and the first version that has it. The versions
-# were looked up in the packages of torch from 1.0 on; what 1.0 has may be older.
+# What you write, with the parameters of the torch that built this page, and the first version that has it, as its packages
+# from 1.0 on show. What 1.0 has may be older.
 #
 # | Entry | Write | Since torch |
 # |---|---|---|
@@ -1273,12 +1273,14 @@ except NameError:
 #
 # ## Hooks that are not run here
 #
-# The PyTorch that built this page has these as well. The first two need a GPU, and the third has nothing to do with tensors.
+# The PyTorch that built this page has these as well. The first two need a GPU, the third several processes with one each, and
+# the last has nothing to do with tensors.
 #
 # | Where | Methods | What for |
 # |---|---|---|
-# | `torch.cuda.CUDAGraph` | `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
+# | `torch.cuda.CUDAGraph` | `CUDAGraph.register_destroy_callback`, `CUDAGraph.retain_object`, `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
 # | `torch.cuda.graphs` | `register_graph_capture_start_hook`, `register_graph_capture_end_hook`, `register_graph_instantiate_hook`, `register_graph_replay_start_hook`, `register_graph_replay_end_hook`, `register_graph_destroy_hook` | the same for all CUDA graphs |
+# | `torch.distributed.fsdp.FSDPModule` | `set_all_reduce_hook` | to change the sum of the gradients, or to look at it |
 # | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what happens to each module that is packed |
 #
 # A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
@@ -2054,7 +2056,7 @@ for first in ("save_on_cpu", "my own"):
 # ### Selective checkpointing
 #
 # - **Call:** `checkpoint(piece, x, use_reentrant=False, context_fn=functools.partial(create_selective_checkpoint_contexts,
-#   policy))` with `policy(ctx, op, *args, **kwargs)`, or a list of operations to keep
+#   policy))` with `policy(ctx, op, …)`, or a list of operations to keep
 # - **Runs:** the policy is asked about each operation of the piece
 # - **Returns:** the policy a `CheckpointPolicy`, such as `MUST_SAVE` or `PREFER_RECOMPUTE`
 # - **Trap:** only operations are spared. The Python code of the piece runs twice, and so do its forward hooks.
@@ -2107,7 +2109,7 @@ for where in ("in the middle", "at the leaf"):
 # %% [markdown]
 # ### torch.library.register_autograd
 #
-# - **Call:** `torch.library.register_autograd(op, backward, setup_context=None)` with `backward(ctx, *grads)`; `op` is an
+# - **Call:** `torch.library.register_autograd(op, backward, setup_context=None)` with `backward(ctx, grad)`; `op` is an
 #   operation of your own, made by `torch.library.custom_op`
 # - **Runs:** in backward, as the node of this operation
 # - **Returns:** a gradient, or `None`, for each input of the operation
@@ -2294,6 +2296,26 @@ layer._register_load_state_dict_pre_hook(lambda state, *rest: print("load hook g
 net = nn.Sequential(layer)
 print("the layer:", list(layer.state_dict()), " the model:", list(net.state_dict()))
 print(net.load_state_dict({"0.weight": torch.ones(1)}))
+
+# %% [markdown]
+# ### What registers hooks without being asked
+#
+# Some functions and classes of PyTorch put hooks on your modules, or hand hooks on. Whoever lists the hooks of a model meets
+# these.
+#
+# | Who | Which hooks | Until when |
+# |---|---|---|
+# | `LazyModuleMixin`: `nn.LazyLinear` and its kind | a pre-hook that makes the weights, and one for loading | the first call |
+# | `BasePruningMethod.apply`: all of `torch.nn.utils.prune` | a pre-hook that multiplies the weight by its mask | `prune.remove` |
+# | `WeightNorm.apply`, `SpectralNorm.apply`: the old norms | a pre-hook that computes the weight; the second also for saving and loading | `remove_weight_norm`, `remove_spectral_norm` |
+# | `weight_norm` of `parametrizations` | one for loading old files | always |
+# | `DistributedDataParallel` | on every parameter, for the exchange | always |
+# | `FullyShardedDataParallel`, `fully_shard` | around each call, on outputs, for saving and loading | always |
+# | `input_reshard`, `PrepareModuleInput`, `PrepareModuleOutput`: `torch.distributed.tensor.parallel` | around each call, to split and to gather tensors | always; `input_reshard` takes its own away if you ask for nothing |
+# | `swap_module`, `fuse_known_modules`, `QuantizedGraphModule`: `torch.ao` | hand the hooks on to the module that replaces yours | always |
+# | `GraphModule`, `GraphTransformObserver`, `generate_inputs_for_submodules`: `torch.fx` | functions that are told of changes in a graph; a pre-hook that notes inputs | the end of their work |
+# | `swap_tensors` | a pre-hook on the tensor's node, which refuses a later backward | the graph goes |
+# | `BackwardHook`, by `setup_output_hook` | tensor hooks and nodes, for each full backward hook of yours | the graph goes |
 
 # %% [markdown] tags=["more"]
 # ## More: Four traps in PyTorch itself
@@ -2508,6 +2530,7 @@ check(compute_again)
 #   the rules in PyTorch's own words.
 # - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html) and
 #   [`torch.autograd.graph`](https://pytorch.org/docs/stable/autograd.html#autograd-graph), with every method of this page.
+# - [Questions people ask](../course_utils/assets/questions.md), each with its thread and a program that answers it.
 # - [Tensor Puzzles](https://github.com/srush/Tensor-Puzzles), whose idea the puzzles follow.
 
 # %% [markdown] tags=["instructor"]
