@@ -277,7 +277,7 @@ CasePage()
 # ## Glossary
 #
 # The words of the course, to look up. Where they are folded, click below this line. Whole questions are answered on a page of
-# their own: [Questions people ask](../course_utils/assets/questions.md).
+# their own, *Questions people ask*: `course_utils/assets/questions.md`.
 
 # %% glossary [markdown]
 # **Activation**: the output of a layer for one input.

@@ -79,6 +79,7 @@ from torch.autograd import graph
 from torch.nn.modules import module as all_modules
 from torch.utils.checkpoint import checkpoint
 
+# %% tags=["setup"]
 from course_utils.exercises import hint, predict, replay, solution, why
 from course_utils.hooks.firing_matrix import (
     load_matrices,
@@ -2530,7 +2531,7 @@ check(compute_again)
 #   the rules in PyTorch's own words.
 # - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html) and
 #   [`torch.autograd.graph`](https://pytorch.org/docs/stable/autograd.html#autograd-graph), with every method of this page.
-# - [Questions people ask](../course_utils/assets/questions.md), each with its thread and a program that answers it.
+# - *Questions people ask*, each with its thread and a program that answers it: `course_utils/assets/questions.md`.
 # - [Tensor Puzzles](https://github.com/srush/Tensor-Puzzles), whose idea the puzzles follow.
 
 # %% [markdown] tags=["instructor"]
