@@ -2346,7 +2346,8 @@ layer.state_dict()
 #
 # A forward hook for all modules with `with_kwargs=True` and `always_call=True` gets `(module, args, kwargs, output)`. When
 # forward raises, it is called with `(module, args, output)` all the same. If it takes four arguments, it fails, and PyTorch
-# turns this into a warning. Let it take `*rest`, and look at `rest[-1]`.
+# turns this into a warning. Let it take `*rest`, and look at `rest[-1]`. Its handle also forgets one of PyTorch's own tables,
+# which the last line of the cell puts in order.
 
 
 # %%
@@ -2367,6 +2368,8 @@ with all_modules.register_module_forward_hook(
             Refuses()(torch.ones(1), scale=scale)
         except ValueError as error:
             print("ValueError:", error)
+print("left behind by the handle:", len(all_modules._global_forward_hooks_with_kwargs))
+all_modules._global_forward_hooks_with_kwargs.clear()
 
 # %% [markdown]
 # ### A full hook that returns gradients nobody asked for
