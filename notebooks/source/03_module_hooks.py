@@ -1253,8 +1253,8 @@ check(SaveOutput)
 # %% [markdown] tags=["more"]
 # ## More: Keyword arguments
 #
-# A pre-hook sees the positional arguments only, unless you register it with `with_kwargs=True`. The same option lets a
-# forward hook see them, as `hook(module, args, kwargs, output)`.
+# By itself, a pre-hook sees the positional arguments only. `help(nn.Module.register_forward_pre_hook)` names the option that
+# shows it the keyword arguments, too. A forward hook has the same option.
 #
 # ### Exercise 6 · Overrule the caller
 
