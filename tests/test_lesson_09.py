@@ -2,10 +2,13 @@
 
 import ast
 import contextlib
+import inspect
 import io
+import pkgutil
 import re
 import shutil
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
@@ -18,41 +21,106 @@ from torch.utils.checkpoint import checkpoint
 from course_utils.authoring import cheatsheet
 from course_utils.authoring.source import sources, tags_of
 from course_utils.exercises.engine import predictions_of
+from course_utils.hooks.firing_matrix import load_matrix
 from course_utils.lessons import two_processes
 from course_utils.lessons.side_by_side import SideBySide, check
 
 PAGE = LessonPage("09_every_hook")
 shows = PAGE.shows
-HOOK = r"register_\w*hooks?"
+REGISTERS = re.compile(r"_?register_\w*hooks?")
+ENGINE, KINDS = {"RemovableHandle", "_push_saved_tensors_default_hooks", "queue_callback"}, {"saved_tensors_hooks"}
 NODE = type((torch.ones(1, requires_grad=True) * 2).grad_fn)
 FIELDS = ["Call", "Runs", "Returns", "Trap"]
 
 
-def hooks_of_torch() -> set[str]:
-    """The names of all functions and methods of the installed torch that register a hook."""
-    folder, found = Path(torch.__file__).parent, set()
+def public_modules() -> Iterator[ast.Module]:
+    """The files of the installed torch, but for those of its tests and those whose names begin with an underscore."""
+    folder = Path(torch.__file__).parent
     for path in folder.rglob("*.py"):
         parts = path.relative_to(folder).with_suffix("").parts
         if not any(part == "testing" or re.match(r"_(?!_init__$)", part) for part in parts):
-            found.update(re.findall(rf"^\s*def ({HOOK})\(", path.read_text(encoding="utf-8"), re.MULTILINE))
+            yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def works_with_hooks(node: ast.FunctionDef | ast.ClassDef) -> bool:
+    """Whether it registers hooks, makes their handles or is a kind of hooks; of a class, its private methods count."""
+    bodies, bases = [node], set()
+    if isinstance(node, ast.ClassDef):
+        bodies = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.name.startswith("_")]
+        bases = {last_name(base) for base in node.bases}
+    called = {last_name(each.func) for body in bodies for each in ast.walk(body) if isinstance(each, ast.Call)}
+    return bool(bases & KINDS or called & ENGINE or any(map(REGISTERS.fullmatch, {*called, node.name})))
+
+
+def last_name(expression: ast.expr) -> str:
+    return ast.unparse(expression).rpartition(".")[2]
+
+
+def hooks_of_torch() -> set[str]:
+    """The public functions, classes and methods of the installed torch that work with hooks, found by what they do."""
+    found = set()
+    for module in public_modules():
+        classes = [each for each in module.body if isinstance(each, ast.ClassDef) and not each.name.startswith("_")]
+        for owner in (module, *classes):
+            title = f"{owner.name}." if owner in classes else ""
+            for node in owner.body:
+                public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+                if public and works_with_hooks(node):
+                    found.add(node.name if "hook" in node.name else f"{title}{node.name}")
     made_in_c = (torch.Tensor, NODE, torch._C._autograd.SavedTensor)
-    found |= {name for owner in made_in_c for name in dir(owner) if re.fullmatch(HOOK, name)}
+    found |= {name for owner in made_in_c for name in dir(owner) if REGISTERS.fullmatch(name)}
     return found | {name for name in torch.autograd.graph.__all__ if "hook" in name}
 
 
 def missing(hooks: set[str], code: str, prose: str) -> set[str]:
     """The hooks that no cell runs or prints, and that are not among those of which the prose says why."""
-    return {name for name in hooks if not re.search(rf"\b{name}\b", code) and f"`{name}`" not in prose}
+    return {name for name in hooks if not re.search(rf"\b{re.escape(name)}\b", code) and f"`{name}`" not in prose}
 
 
 def test_every_hook_of_the_installed_torch_is_run_or_said_to_need_more_than_this_computer():
     hooks = hooks_of_torch()
-    assert len(hooks) > 35
+    assert len(hooks) > 55
+    assert {"queue_callback", "ModuleTracker", "save_on_cpu", "weight_norm"} < hooks, "found by what they do"
     texts = [cell.source for cell in PAGE.cells if cell.cell_type == "markdown"]
     code = "\n".join([PAGE.printed, *(cell.source for cell in PAGE.code)])
-    (words,) = [text.partition("## Hooks that are not run here")[2] for text in texts if "are not run here" in text]
-    assert missing(hooks, code, words) == {"register_ddp_comm_hook"}  # which calls `register_comm_hook`
+    words = "".join(
+        text for text in texts if re.search("^##+ (Hooks that are not run|What registers hooks)", text, re.M)
+    )
+    assert missing(hooks, code, words) == set()
     assert missing({"register_new_hook"}, code, words) == {"register_new_hook"}
+
+
+@pytest.mark.skipif(
+    not torch.__version__.startswith(load_matrix().torch), reason="the page was built with another torch"
+)
+def test_the_index_has_each_entry_with_its_signature_and_leads_there():
+    (table,) = [cell.source for cell in PAGE.cells if cell.source.startswith("### All entries")]
+    rows = re.findall(r"^\| \[(.+)\]\(#(.+)\) \| `(.+)` \| (.+) \|$", table, re.M)
+    entries = [cell.source for cell in PAGE.cells if "**Call:**" in cell.source]
+    titles = [re.findall(r"^### (.+)$", text.partition("- **Call:**")[0], re.M)[-1] for text in entries]
+    assert list(dict.fromkeys(title for title, *_ in rows)) == sorted(titles, key=[row[0] for row in rows].index)
+    tasks = PAGE.prose.partition("### All entries")[0]
+    assert [title for title, anchor, *_ in rows if f"(#{anchor})" not in tasks] == []
+    for title, anchor, written, since in rows:
+        assert anchor == title.replace(" ", "-")
+        assert re.match(r"\d\.\d+", since)
+        path, _, parameters = written.partition("(")
+        if path != "SavedTensor.register_hooks":  # made in C: it has no signature
+            assert parameters == signature_of(pkgutil.resolve_name(path)), path
+
+
+def signature_of(function) -> str:
+    """The public parameters of a function as they are written, without types; long defaults as three dots."""
+    signature = inspect.signature(function)
+    kept = [each for each in signature.parameters.values() if each.name != "self" and not each.name.startswith("_")]
+    short = [
+        each.replace(default=...) if len(repr(each.default)) > 12 and each.default is not each.empty else each
+        for each in kept
+    ]
+    bare = signature.replace(
+        parameters=[each.replace(annotation=each.empty) for each in short], return_annotation=signature.empty
+    )
+    return str(bare).removeprefix("(").replace("Ellipsis", "...")
 
 
 def test_every_entry_says_four_things_and_a_cell_runs_it():
@@ -180,10 +248,11 @@ def sheet():
     return BeautifulSoup(cheatsheet.make_page(nbformat.read(PAGE.path, as_version=4)), "html.parser")
 
 
-def test_the_sheet_has_each_entry_the_order_and_five_traps_and_nothing_else(sheet):
+def test_the_sheet_has_each_entry_of_the_core_the_order_and_five_traps_and_nothing_else(sheet):
     prose = " ".join(PAGE.prose.replace("`", "").replace("*", "").split())
     cells = [" ".join(cell.get_text().split()) for cell in sheet.find_all("td")]
-    assert len(cells) == 3 * PAGE.prose.count("**Call:**")
+    core, _, _ = PAGE.prose.partition(" ## More: ")
+    assert len(cells) == 3 * core.count("**Call:**") > 70
     lists = (part.find_all("li") for part in sheet.find_all("ol"))
     order, traps = ([" ".join(each.get_text().split()) for each in items] for items in lists)
     assert [text for text in (*cells, *traps) if text not in prose] == []

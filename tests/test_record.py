@@ -272,9 +272,10 @@ def test_recording_the_model_inside_a_compiled_one_warns_if_hooks_were_skipped(w
 @pytest.mark.slow
 def test_hooks_and_saliency_import_no_heavy_module():
     code = """
-import sys, torch, course_utils.hooks.call, course_utils.hooks.memory as m, course_utils.hooks.trace as t
+import sys, torch, course_utils.hooks.call, course_utils.hooks.memory as m
+from course_utils.hooks import trace
 from course_utils.vision.saliency import grad_cam
-with m.measure_memory(): t.trace(torch.nn.Linear(1, 1), torch.ones(1, 1))
+with m.measure_memory(): trace(torch.nn.Linear(1, 1), torch.ones(1, 1))
 grad_cam(torch.nn.Sequential(torch.nn.Conv2d(3, 2, 3), torch.nn.Flatten()), torch.ones(1, 3, 4, 4), "0", 0)
 heavy = {"torchvision", "matplotlib", "timm", "skimage", "ipywidgets", "IPython", "PIL", "torch._dynamo"}
 print(heavy & set(sys.modules))

@@ -60,11 +60,11 @@ def _html(markdown: str) -> str:
 
 
 def read_table(prose: str) -> dict[str, list[list[str]]]:
-    """The lesson's sections that describe hooks, each with a row for every kind: its `COLUMNS` as HTML."""
+    """The sections of the lesson's core that describe hooks, each with a row for every kind: its `COLUMNS` as HTML."""
     table, section, parts = {}, "", TOPIC.split(prose)
     for level, heading, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         section = section if level else heading
         said = dict(POINT.findall(text))
-        if said.keys() >= set(COLUMNS):
+        if said.keys() >= set(COLUMNS) and not section.startswith("More: "):
             table.setdefault(section, []).append([_html(said[column]) for column in COLUMNS])
     return table

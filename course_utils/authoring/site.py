@@ -24,7 +24,15 @@ from course_utils.authoring.cheatsheet import make_page
 from course_utils.authoring.editions import BUILD, read_built
 from course_utils.authoring.source import called_with, sources, tags_of
 from course_utils.exercises.engine import find
-from course_utils.hooks.firing_matrix import load_matrix, read_programs, render_matrix, render_proofs, slug_of
+from course_utils.hooks.firing_matrix import (
+    load_matrices,
+    load_matrix,
+    read_programs,
+    render_changes,
+    render_matrix,
+    render_proofs,
+    slug_of,
+)
 from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 
 GLOSSARY = "glossary"  # the id of the cell with its entries
@@ -63,6 +71,8 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
         files[picture] = (ROOT / picture).read_bytes()
     for name, asset in settings["assets"].items():
         files[name] = (ASSETS / asset).read_bytes()
+    questions = (ASSETS / "questions.md").read_text(encoding="utf-8")
+    files["questions.md"] = questions.replace("](../../notebooks/", "](")  # here all pages are in one folder
     titles = {}
     for path in sources():
         print(f"{path.stem} …", file=sys.stderr, flush=True)
@@ -73,7 +83,8 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
             files["hooks.md"] = make_page(lesson, "site_hooks.md.j2")
             files["_static/print.html"] = make_page(lesson)
         frames = settings["frames"].get(number, ())
-        files[f"{path.stem}.ipynb"] = nbformat.writes(fold(lesson, frames, answers))
+        text = nbformat.writes(fold(lesson, frames, answers))
+        files[f"{path.stem}.ipynb"] = text.replace("`course_utils/assets/questions.md`", "[the page](questions.md)")
     files |= write_matrix()
     index = Template((ASSETS / "site_index.md.j2").read_text(encoding="utf-8"))
     files["index.md"] = index.render(about=about, table=table, titles=titles)
@@ -86,7 +97,9 @@ def write_matrix() -> dict[str, str]:
     table = render_matrix(matrix, page="proofs/{}.html")
     about = "Every cell was measured by running its program. Follow a link to read the program."
     table = f'<div class="matrix" role="region" aria-label="Every hook in every situation" tabindex="0">{table}</div>'
-    files = {"matrix.md": f"# Every hook in every situation\n\n{about}\n\n{table}\n"}
+    changes = "\n".join(map(render_changes, load_matrices()[1:]))
+    page = f"# Every hook in every situation\n\n{about}\n\n{table}\n\n## What changed between versions\n\n{changes}"
+    files = {"matrix.md": page}
     orphan = "---\norphan: true\n---\n"  # the table leads there
     return files | {f"proofs/{slug_of(hook)}.md": orphan + render_proofs(hook, matrix) for hook in hooks}
 

@@ -162,6 +162,16 @@ def list_changes(new: Matrix, old: Matrix) -> list[tuple[str, str, str, str]]:
     ]
 
 
+def render_changes(old: Matrix) -> str:
+    """Return what is not as with an `old` torch in the newest table, as Markdown: a line for each kind of change."""
+    new, hooks = load_matrix(), {}
+    for hook, situation, was, now in list_changes(new, old):
+        hooks.setdefault(f"- **{situation}:** with torch {old.torch} {was}, now {now}", []).append(hook)
+    if not hooks:
+        return f"torch {new.torch} does in every cell what torch {old.torch} does.\n"
+    return "\n".join(f"{change}: {' · '.join(names)}." for change, names in hooks.items()) + "\n"
+
+
 def render_matrix(matrix: Matrix, situations: Sequence[str] = (), page: str | None = None) -> str:
     """Return a table of these situations, or of all, as accessible HTML: a caption, headers, and words in every cell.
 

@@ -52,6 +52,29 @@ def nested(rng: Numbers) -> nn.Module:
     return whole_weights(nn.Sequential(nn.Linear(3, 2), inner, nn.Flatten()), rng)
 
 
+class Scaled(nn.Module):
+    """Two inputs by position, of which the second may be left out, and two by keyword."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, x, y=1.0, *, scale=1.0, shift=0.5):
+        return self.linear(x) * scale + y + shift
+
+
+class GiveBack(nn.Module):
+    """Takes whatever it is given, and gives it back; counts how often its forward ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs = 0
+
+    def forward(self, *args, **kwargs):
+        self.runs += 1
+        return args, kwargs
+
+
 @exercise
 def output_shapes(rng):
     yield Case({"model": whole_weights(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), rng), "x": rng.whole(1, 2)})
@@ -299,3 +322,43 @@ def hooked(rng):
 
         shown = f"a block with a call that fails, which raises {error.__name__}, and a module with the same hook before"
         yield Case({"modules": [layer], "hook": note}, block_raises, shown=shown)
+
+
+@exercise
+def fix_argument(rng):
+    scale = float(rng.integer(2, 4))
+    for name, value, given in (
+        ("scale", scale, {}),
+        ("scale", scale / 4, {"scale": 5.0, "shift": 3.0}),
+        ("shift", 0.0, {"scale": 5.0, "shift": 3.0}),
+    ):
+        module = whole_weights(Scaled(2), rng).train(name == "scale")
+        x, y = rng.leaf(1, 2), rng.leaf(1, 2)
+
+        def fixed_then_not(handle, module=module, x=x, y=y, given=given):
+            with contextlib.ExitStack() as stack:
+                stack.callback(handle.remove)
+                found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
+                if not module.training:
+                    found["the output of module(x=x * 3)"] = module(x=x * 3)
+                found["the output"].sum().backward()
+                found |= {"x.grad": x.grad, "y.grad": y.grad}
+            return found | {"the output after handle.remove()": module(x, y, **given)}
+
+        call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
+        shown = f"{name} = {value:g} and module({call}){'' if module.training else ', in eval mode'}"
+        yield Case({"module": module, "name": name, "value": value}, fixed_then_not, shown)
+    give_back, number = GiveBack(), rng.integer(2, 9)
+
+    def arguments(handle):
+        with contextlib.ExitStack() as stack:
+            stack.callback(handle.remove)
+            found = {
+                "what module(number, None, mask=1, flag=True) got": give_back(number, None, mask=1, flag=True),
+                "the number of times that its forward ran": give_back.runs,
+                "what module() got": give_back(),
+            }
+        return found | {"what module(mask=1) got after handle.remove()": give_back(mask=1)}
+
+    shown = f"a module that gives back what it gets, name = 'mask', value = None and number = {number}"
+    yield Case({"module": give_back, "name": "mask", "value": None}, arguments, shown)

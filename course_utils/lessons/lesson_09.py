@@ -1,4 +1,4 @@
-"""The cases of lesson 09: every hook. Twelve puzzles of one line each, and five rules to break."""
+"""The cases of lesson 09: every hook. Twelve puzzles of one line each, five rules to break, and a part of torch."""
 
 from __future__ import annotations
 
@@ -19,29 +19,6 @@ from course_utils.lessons.small_nets import whole_weights
 def kept(grad: torch.Tensor | None) -> torch.Tensor | None:
     """A copy of a gradient, which later backwards do not change; None where there is none."""
     return None if grad is None else grad.clone()
-
-
-class Scaled(nn.Module):
-    """Two inputs by position, of which the second may be left out, and two by keyword."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(size, size)
-
-    def forward(self, x, y=1.0, *, scale=1.0, shift=0.5):
-        return self.linear(x) * scale + y + shift
-
-
-class GiveBack(nn.Module):
-    """Takes whatever it is given, and gives it back; counts how often its forward ran."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runs = 0
-
-    def forward(self, *args, **kwargs):
-        self.runs += 1
-        return args, kwargs
 
 
 class Shift(nn.Module):
@@ -80,46 +57,6 @@ class Moody(nn.Module):
         if self.calls % 2 == 0:
             raise ValueError("every second call")
         return x
-
-
-@exercise
-def fix_argument(rng):
-    scale = float(rng.integer(2, 4))
-    for name, value, given in (
-        ("scale", scale, {}),
-        ("scale", scale / 4, {"scale": 5.0, "shift": 3.0}),
-        ("shift", 0.0, {"scale": 5.0, "shift": 3.0}),
-    ):
-        module = whole_weights(Scaled(2), rng).train(name == "scale")
-        x, y = rng.leaf(1, 2), rng.leaf(1, 2)
-
-        def fixed_then_not(handle, module=module, x=x, y=y, given=given):
-            with contextlib.ExitStack() as stack:
-                stack.callback(handle.remove)
-                found = {"the output": module(x, y, **given), "the output of module(x * 2)": module(x * 2)}
-                if not module.training:
-                    found["the output of module(x=x * 3)"] = module(x=x * 3)
-                found["the output"].sum().backward()
-                found |= {"x.grad": x.grad, "y.grad": y.grad}
-            return found | {"the output after handle.remove()": module(x, y, **given)}
-
-        call = ", ".join(["x", "y", *(f"{key}={number:g}" for key, number in given.items())])
-        shown = f"{name} = {value:g} and module({call}){'' if module.training else ', in eval mode'}"
-        yield Case({"module": module, "name": name, "value": value}, fixed_then_not, shown)
-    give_back, number = GiveBack(), rng.integer(2, 9)
-
-    def arguments(handle):
-        with contextlib.ExitStack() as stack:
-            stack.callback(handle.remove)
-            found = {
-                "what module(number, None, mask=1, flag=True) got": give_back(number, None, mask=1, flag=True),
-                "the number of times that its forward ran": give_back.runs,
-                "what module() got": give_back(),
-            }
-        return found | {"what module(mask=1) got after handle.remove()": give_back(mask=1)}
-
-    shown = f"a module that gives back what it gets, name = 'mask', value = None and number = {number}"
-    yield Case({"module": give_back, "name": "mask", "value": None}, arguments, shown)
 
 
 @exercise
@@ -687,3 +624,40 @@ def stop_unheard(rng):
             }
 
         yield Case({"limit": limit}, compare)
+
+
+@exercise
+def compute_again(rng):
+    for size in (1, 2):
+        w, z, runs = rng.leaf(size), rng.leaf(size), []
+        x = rng.leaf(size) if size > 1 else rng.whole(size)
+
+        def function(x, w=w, runs=runs):
+            runs.append("run")
+            return (w * x).square() * (x + w)
+
+        def go_back(y, w=w, x=x, z=z, runs=runs, function=function):
+            found = {"the output": y, "how often the function ran in forward": len(runs)}
+            (z * z).sum().backward()
+            found |= {"how often it had run after a backward through z · z": len(runs), "z.grad": z.grad}
+            y.sum().backward()
+            found |= {"how often it had run after backward": len(runs), "x.grad": kept(x.grad), "w.grad": kept(w.grad)}
+            w.grad = None
+            (3 * function(x)).sum().backward()
+            return found | {"w.grad of a call without yours": w.grad}
+
+        needs = "requires a gradient" if x.requires_grad else "is plain data"
+        yield Case({"function": function, "x": x}, go_back, f"(w · x)² · (x + w), where x {needs}", fresh=True)
+    v, memory = rng.leaf(3), []
+
+    def squared(x):
+        doubled = 2 * x
+        memory.append(StorageWeakRef(doubled.untyped_storage()))
+        return doubled.square()
+
+    def look(y):
+        found = {"whether 2x, which the function saved, is out of memory before backward": memory[-1].expired()}
+        y.sum().backward()
+        return found | {"x.grad": v.grad}
+
+    yield Case({"function": squared, "x": v}, look, "(2x)²", fresh=True)

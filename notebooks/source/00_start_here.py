@@ -277,7 +277,7 @@ CasePage()
 # %% [markdown] jp-MarkdownHeadingCollapsed=true
 # ## Glossary
 #
-# The words of the course, to look up. Where they are folded, click below this line.
+# The words of the course, to look up. Questions: `course_utils/assets/questions.md`. Where it is folded, click below.
 
 # %% glossary [markdown]
 # **Activation**: the output of a layer for one input.

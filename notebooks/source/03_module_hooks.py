@@ -70,7 +70,14 @@ from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.hooks.inventory import HooksLeftError, count_hooks, list_hooks, no_hooks_left
 from course_utils.hooks.record import record
 from course_utils.hooks.trace import trace
-from course_utils.lessons.lesson_03 import SaveOutput, hooked, output_shapes, reverse_gradient, silence_channel
+from course_utils.lessons.lesson_03 import (
+    SaveOutput,
+    fix_argument,
+    hooked,
+    output_shapes,
+    reverse_gradient,
+    silence_channel,
+)
 from course_utils.lessons.patient import admit, draw_curves, loss_of, make_task, train
 
 # %% [markdown]
@@ -1242,6 +1249,34 @@ class SaveOutput:
 
 # %% tags=["check"]
 check(SaveOutput)
+
+# %% [markdown] tags=["more"]
+# ## More: Keyword arguments
+#
+# By itself, a pre-hook sees the positional arguments only. `help(nn.Module.register_forward_pre_hook)` names the option that
+# shows it the keyword arguments, too. A forward hook has the same option.
+#
+# ### Exercise 6 · Overrule the caller
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. A forward pre-hook sees what goes in. Where does a keyword argument show up?
+# 2. `register_forward_pre_hook(hook, with_kwargs=True)` calls `hook(module, args, kwargs)`.
+
+
+# %% tags=["answer"]
+def fix_argument(module, name, value):
+    """Make every call of `module` use `value` for its keyword argument `name`, and
+    return the hook's handle.
+
+    It does not matter whether the caller gives that argument. The positional
+    arguments and the other keyword arguments go on unchanged.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(fix_argument)
 
 # %% [markdown]
 # ## What old tutorials say

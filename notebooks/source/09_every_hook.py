@@ -64,8 +64,11 @@ except ModuleNotFoundError:
 # %% tags=["setup"]
 import contextlib
 import copy
+import functools
+import inspect
 import io
 import itertools
+import textwrap
 import warnings
 import weakref
 
@@ -76,10 +79,18 @@ from torch.autograd import graph
 from torch.nn.modules import module as all_modules
 from torch.utils.checkpoint import checkpoint
 
+# %% tags=["setup"]
 from course_utils.exercises import hint, predict, replay, solution, why
-from course_utils.hooks.firing_matrix import load_matrix, render_matrix, write_proof
-from course_utils.hooks.inventory import count_hooks
-from course_utils.lessons.lesson_09 import Handle, fix_argument
+from course_utils.hooks.firing_matrix import (
+    load_matrices,
+    load_matrix,
+    read_programs,
+    render_changes,
+    render_matrix,
+    write_proof,
+)
+from course_utils.hooks.inventory import count_hooks, list_hooks
+from course_utils.lessons.lesson_09 import Handle, compute_again
 from course_utils.lessons.side_by_side import check
 from course_utils.vision.toys import SmallNet
 
@@ -141,17 +152,27 @@ def report(module, grad_input, grad_output):
 # | use `.grad` as soon as it is complete | [Tensor.register_post_accumulate_grad_hook](#Tensor.register_post_accumulate_grad_hook) |
 # | train without keeping all gradients in memory | [An optimizer step in backward](#An-optimizer-step-in-backward) |
 # | wait until several gradients are there | [register_multi_grad_hook](#register_multi_grad_hook) |
-# | change a gradient at one operation only, also at a function | [Node.register_hook](#Node.register_hook) |
+# | do something once, when backward has ended | [queue_callback](#queue_callback) |
+# | have gradients for a few tensors only | [backward with inputs](#backward-with-inputs) |
+# | name a place in the graph, whatever becomes of the tensor | [get_gradient_edge](#get_gradient_edge) |
+# | change a gradient at one operation only, also at a function | [after it](#Node.register_hook) · [before it](#Node.register_prehook) |
 # | know which operation made which node | [node_creation_hook](#node_creation_hook) |
-# | store what forward saves in another form | [saved_tensors_hooks](#saved_tensors_hooks) |
+# | store what forward saves in another form | [saved_tensors_hooks](#saved_tensors_hooks) · [of one tensor](#SavedTensor.register_hooks) · [on the CPU](#save_on_cpu) |
+# | forbid that, or allow changes in place | [disable_saved_tensors_hooks](#disable_saved_tensors_hooks) · [allow_mutation_on_saved_tensors](#allow_mutation_on_saved_tensors) |
+# | choose what checkpointing keeps | [Selective checkpointing](#Selective-checkpointing) |
+# | find the operation whose gradient is nan | [detect_anomaly](#detect_anomaly) |
+# | give an operation of my own a backward | [torch.library.register_autograd](#torch.library.register_autograd) |
 # | see or change what goes into a layer | [Module.register_forward_pre_hook](#Module.register_forward_pre_hook) |
 # | see or change what comes out of a layer | [Module.register_forward_hook](#Module.register_forward_hook) |
-# | see or change the gradients at a layer | [Module.register_full_backward_hook](#Module.register_full_backward_hook) |
+# | see or change the gradients at a layer | [after it](#Module.register_full_backward_hook) · [before it](#Module.register_full_backward_pre_hook) |
+# | know which module is running | [ModuleTracker](#ModuleTracker) |
 # | watch every module of the program | [Module hooks for all modules](#Module-hooks-for-all-modules) |
 # | notice when a layer or a parameter is added to a model | [Registration hooks](#Registration-hooks) |
-# | change what is saved, or load an old file | [Saving](#Module.register_state_dict_post_hook) · [Loading](#Module.register_load_state_dict_pre_hook) |
+# | change what is saved, or load an old file | [Saving](#Module.register_state_dict_post_hook), [before it](#Module.register_state_dict_pre_hook) · [Loading](#Module.register_load_state_dict_pre_hook), [after it](#Module.register_load_state_dict_post_hook) · [private](#The-private-hooks-of-libraries) |
+# | save more with an optimizer | [Saving](#Optimizer.register_state_dict_pre_hook-and-register_state_dict_post_hook) · [Loading](#Optimizer.register_load_state_dict_pre_hook-and-register_load_state_dict_post_hook) |
 # | do something at each step of any optimizer | [Optimizer steps](#Optimizer.register_step_pre_hook-and-register_step_post_hook) · [all optimizers](#Step-hooks-for-all-optimizers) |
 # | change how processes exchange gradients | [DistributedDataParallel.register_comm_hook](#DistributedDataParallel.register_comm_hook) |
+# | train in pieces, or with fewer inputs here than there | [fully_shard](#fully_shard) · [Join and JoinHook](#Join-and-JoinHook) |
 # | know who comes first | [The order of a call](#The-order-of-a-call) |
 # | see operations that belong to no module | [TorchFunctionMode](#TorchFunctionMode) · [TorchDispatchMode](#TorchDispatchMode) |
 # | change the network itself | [torch.fx](#torch.fx) |
@@ -167,6 +188,8 @@ def report(module, grad_input, grad_output):
 # | the output is a tuple in a tuple, or a dict | [Nested outputs](#Nested-outputs) |
 # | forward raised, or somebody pressed Ctrl-C | [An exception in forward](#An-exception-in-forward) |
 # | the model was compiled before | [torch.compile](#torch.compile) |
+# | the model was exported or traced | [torch.export](#torch.export) · [torch.jit.trace](#torch.jit.trace) |
+# | backward was asked for other tensors | [backward with inputs](#backward-with-inputs) |
 # | nothing there requires a gradient | [No gradient required](#No-gradient-required) |
 # | this is a copy of the model | [Copies](#Copies) |
 # | somebody called `forward` itself | lesson 04 |
@@ -179,10 +202,74 @@ def report(module, grad_input, grad_output):
 # | the model cannot be saved any more | [Saving a whole model](#Saving-a-whole-model) |
 # | what it stores on `module` is gone | [DataParallel](#DataParallel) |
 # | its gradient is not the one in `.grad` | [DistributedDataParallel](#DistributedDataParallel) |
+# | it sees another dtype than you expect | [torch.autocast](#torch.autocast) |
+# | it fails only sometimes | [Four traps in PyTorch itself](#More:-Four-traps-in-PyTorch-itself) |
+# | I maintain old code | [Module.register_backward_hook](#Module.register_backward_hook) |
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let everybody find the answer to one question of their own in these tables, and say how many
 # seconds it took. The lesson is a place to look things up; knowing this index is its first half.
+
+# %% [markdown]
+# ### All entries
+#
+# What you write, with the parameters of the torch that built this page, and the first version that has it, as its packages
+# from 1.0 on show. What 1.0 has may be older.
+#
+# | Entry | Write | Since torch |
+# |---|---|---|
+# | [Tensor.register_hook](#Tensor.register_hook) | `torch.Tensor.register_hook(hook)` | 1.0 |
+# | [Tensor.register_post_accumulate_grad_hook](#Tensor.register_post_accumulate_grad_hook) | `torch.Tensor.register_post_accumulate_grad_hook(hook)` | 2.1 |
+# | [register_multi_grad_hook](#register_multi_grad_hook) | `torch.autograd.graph.register_multi_grad_hook(tensors, fn, *, mode='all')` | 2.0; `mode` 2.3 |
+# | [Node.register_prehook](#Node.register_prehook) | `torch.autograd.graph.Node.register_prehook(fn)` | 2.0 |
+# | [Node.register_hook](#Node.register_hook) | `torch.autograd.graph.Node.register_hook(fn)` | 1.0 |
+# | [node_creation_hook](#node_creation_hook) | `torch.autograd.graph.node_creation_hook(hook)` | 2.14 |
+# | [saved_tensors_hooks](#saved_tensors_hooks) | `torch.autograd.graph.saved_tensors_hooks(pack_hook, unpack_hook)` | 1.10 |
+# | [disable_saved_tensors_hooks](#disable_saved_tensors_hooks) | `torch.autograd.graph.disable_saved_tensors_hooks(error_message)` | 1.13 |
+# | [SavedTensor.register_hooks](#SavedTensor.register_hooks) | `SavedTensor.register_hooks(pack, unpack)` | 1.10 |
+# | [Module.register_forward_pre_hook](#Module.register_forward_pre_hook) | `torch.nn.Module.register_forward_pre_hook(hook, *, prepend=False, with_kwargs=False)` | 1.0; `prepend`, `with_kwargs` 2.0 |
+# | [Module.register_forward_hook](#Module.register_forward_hook) | `torch.nn.Module.register_forward_hook(hook, *, prepend=False, with_kwargs=False, always_call=False)` | 1.0; `prepend`, `with_kwargs` 2.0, `always_call` 2.1 |
+# | [Module.register_full_backward_pre_hook](#Module.register_full_backward_pre_hook) | `torch.nn.Module.register_full_backward_pre_hook(hook, prepend=False)` | 2.0 |
+# | [Module.register_full_backward_hook](#Module.register_full_backward_hook) | `torch.nn.Module.register_full_backward_hook(hook, prepend=False)` | 1.8; `prepend` 2.0 |
+# | [Module hooks for all modules](#Module-hooks-for-all-modules) | `torch.nn.modules.module.register_module_forward_pre_hook(hook)` | 1.6 |
+# | [Module hooks for all modules](#Module-hooks-for-all-modules) | `torch.nn.modules.module.register_module_forward_hook(hook, *, with_kwargs=False, always_call=False)` | 1.6; `always_call` 2.1, `with_kwargs` 2.6 |
+# | [Module hooks for all modules](#Module-hooks-for-all-modules) | `torch.nn.modules.module.register_module_full_backward_pre_hook(hook)` | 2.0 |
+# | [Module hooks for all modules](#Module-hooks-for-all-modules) | `torch.nn.modules.module.register_module_full_backward_hook(hook)` | 1.8 |
+# | [Registration hooks](#Registration-hooks) | `torch.nn.modules.module.register_module_module_registration_hook(hook)` | 2.0 |
+# | [Registration hooks](#Registration-hooks) | `torch.nn.modules.module.register_module_parameter_registration_hook(hook)` | 2.0 |
+# | [Registration hooks](#Registration-hooks) | `torch.nn.modules.module.register_module_buffer_registration_hook(hook)` | 2.0 |
+# | [Module.register_state_dict_pre_hook](#Module.register_state_dict_pre_hook) | `torch.nn.Module.register_state_dict_pre_hook(hook)` | 2.0 |
+# | [Module.register_state_dict_post_hook](#Module.register_state_dict_post_hook) | `torch.nn.Module.register_state_dict_post_hook(hook)` | 2.5 |
+# | [Module.register_load_state_dict_pre_hook](#Module.register_load_state_dict_pre_hook) | `torch.nn.Module.register_load_state_dict_pre_hook(hook)` | 2.5 |
+# | [Module.register_load_state_dict_post_hook](#Module.register_load_state_dict_post_hook) | `torch.nn.Module.register_load_state_dict_post_hook(hook)` | 1.12 |
+# | [Optimizer.register_step_pre_hook and register_step_post_hook](#Optimizer.register_step_pre_hook-and-register_step_post_hook) | `torch.optim.Optimizer.register_step_pre_hook(hook)` | 2.0 |
+# | [Optimizer.register_step_pre_hook and register_step_post_hook](#Optimizer.register_step_pre_hook-and-register_step_post_hook) | `torch.optim.Optimizer.register_step_post_hook(hook)` | 2.0 |
+# | [Step hooks for all optimizers](#Step-hooks-for-all-optimizers) | `torch.optim.optimizer.register_optimizer_step_pre_hook(hook)` | 2.0 |
+# | [Step hooks for all optimizers](#Step-hooks-for-all-optimizers) | `torch.optim.optimizer.register_optimizer_step_post_hook(hook)` | 2.0 |
+# | [Optimizer.register_state_dict_pre_hook and register_state_dict_post_hook](#Optimizer.register_state_dict_pre_hook-and-register_state_dict_post_hook) | `torch.optim.Optimizer.register_state_dict_pre_hook(hook, prepend=False)` | 2.1 |
+# | [Optimizer.register_state_dict_pre_hook and register_state_dict_post_hook](#Optimizer.register_state_dict_pre_hook-and-register_state_dict_post_hook) | `torch.optim.Optimizer.register_state_dict_post_hook(hook, prepend=False)` | 2.1 |
+# | [Optimizer.register_load_state_dict_pre_hook and register_load_state_dict_post_hook](#Optimizer.register_load_state_dict_pre_hook-and-register_load_state_dict_post_hook) | `torch.optim.Optimizer.register_load_state_dict_pre_hook(hook, prepend=False)` | 2.1 |
+# | [Optimizer.register_load_state_dict_pre_hook and register_load_state_dict_post_hook](#Optimizer.register_load_state_dict_pre_hook-and-register_load_state_dict_post_hook) | `torch.optim.Optimizer.register_load_state_dict_post_hook(hook, prepend=False)` | 2.1 |
+# | [DistributedDataParallel.register_comm_hook](#DistributedDataParallel.register_comm_hook) | `torch.nn.parallel.DistributedDataParallel.register_comm_hook(state, hook)` | 1.8 |
+# | [Module.register_backward_hook](#Module.register_backward_hook) | `torch.nn.Module.register_backward_hook(hook)` | 1.0 |
+# | [Module.register_backward_hook](#Module.register_backward_hook) | `torch.nn.modules.module.register_module_backward_hook(hook)` | 1.6 |
+# | [queue_callback](#queue_callback) | `torch.autograd.graph.queue_callback(callback)` | 2.15 |
+# | [backward with inputs](#backward-with-inputs) | `torch.Tensor.backward(gradient=None, retain_graph=None, create_graph=False, inputs=None)` | 1.0; `inputs` 1.8 |
+# | [get_gradient_edge](#get_gradient_edge) | `torch.autograd.graph.get_gradient_edge(tensor)` | 2.2 |
+# | [allow_mutation_on_saved_tensors](#allow_mutation_on_saved_tensors) | `torch.autograd.graph.allow_mutation_on_saved_tensors()` | 2.0 |
+# | [save_on_cpu](#save_on_cpu) | `torch.autograd.graph.save_on_cpu(pin_memory=False, device_type='cuda')` | 1.10 |
+# | [Selective checkpointing](#Selective-checkpointing) | `torch.utils.checkpoint.create_selective_checkpoint_contexts(policy_fn_or_list, allow_cache_entry_mutation=False)` | 2.5 |
+# | [detect_anomaly](#detect_anomaly) | `torch.autograd.detect_anomaly(check_nan=True)` | 1.0; `check_nan` 1.13 |
+# | [torch.library.register_autograd](#torch.library.register_autograd) | `torch.library.register_autograd(op, backward, /, *, setup_context=None, lib=None)` | 2.4 |
+# | [torch.autocast](#torch.autocast) | `torch.autocast(device_type, dtype=None, enabled=True, cache_enabled=None)` | 1.10 |
+# | [torch.export](#torch.export) | `torch.export.export(mod, args, kwargs=None, *, dynamic_shapes=None, strict=False, preserve_module_call_signature=(), prefer_deferred_runtime_asserts_over_guards=False)` | 2.1 |
+# | [torch.jit.trace](#torch.jit.trace) | `torch.jit.trace(func, example_inputs=None, optimize=None, check_trace=True, check_inputs=None, check_tolerance=1e-05, strict=True, example_kwarg_inputs=None)` | 1.0 |
+# | [fully_shard](#fully_shard) | `torch.distributed.fsdp.fully_shard(module, *, mesh=None, reshard_after_forward=None, shard_placement_fn=None, mp_policy=..., offload_policy=..., ignored_params=None, dp_mesh_dims=None)` | 2.6 |
+# | [Join and JoinHook](#Join-and-JoinHook) | `torch.distributed.algorithms.join.Join(joinables, enable=True, throw_on_early_termination=False, **kwargs)` | 1.10 |
+# | [Join and JoinHook](#Join-and-JoinHook) | `torch.distributed.algorithms.join.JoinHook()` | 1.10 |
+# | [ModuleTracker](#ModuleTracker) | `torch.utils.module_tracker.ModuleTracker()` | 2.4 |
+# | [The private hooks of libraries](#The-private-hooks-of-libraries) | `torch.nn.Module._register_state_dict_hook(hook)` | 1.0 |
+# | [The private hooks of libraries](#The-private-hooks-of-libraries) | `torch.nn.Module._register_load_state_dict_pre_hook(hook, with_module=False)` | 1.0; `with_module` 1.10 |
 
 # %% [markdown]
 # ## Hooks on tensors
@@ -457,30 +544,7 @@ with layer.register_full_backward_hook(lambda module, grad_input, grad_output: (
         print(str(error).split(" and is being")[0])
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 1 · Overrule the caller
-
-# %% [markdown] tags=["sealed"]
-# 2 points
-# 1. A forward pre-hook sees what goes in. Where does a keyword argument show up?
-# 2. `register_forward_pre_hook(hook, with_kwargs=True)` calls `hook(module, args, kwargs)`.
-
-
-# %% tags=["answer"]
-def fix_argument(module, name, value):
-    """Make every call of `module` use `value` for its keyword argument `name`, and
-    return the hook's handle.
-
-    It does not matter whether the caller gives that argument. The positional
-    arguments and the other keyword arguments go on unchanged.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(fix_argument)
-
-# %% [markdown] tags=["more"]
-# ### More: Exercise 2 · The handle
+# ### More: Exercise 1 · The handle
 #
 # Registering takes a key, puts the hook into a table, and returns a handle. The handle must not keep the table alive: a
 # handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
@@ -1097,21 +1161,38 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 # %% [markdown]
 # ### Every hook in many situations
 #
-# For this table, every hook of the installed torch was run in every situation, each time by a program of some ten lines.
-# Three of the situations are shown here. The web site of the course has all of them, and each of its cells leads to its
-# program.
+# For this table, every hook was run in every situation, each time by a program of some ten lines. Three situations come
+# first, and below them are folds with all of them. On the web site of the course each cell leads to its program.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Cover the table, name a hook and a situation, and let the room say how often the hook runs.
 
+
+# %% tags=["setup"]
+def render_fold(situations):
+    """The table of a few situations below a fold."""
+    return f"<details><summary>{' · '.join(situations)}</summary>{render_matrix(load_matrix(), situations)}</details>"
+
+
 # %%
 HTML(render_matrix(load_matrix(), ["forward and backward", "layer.forward called", "checkpoint"]))
+
+# %%
+situations = list(read_programs().situations)
+HTML("".join(render_fold(situations[first : first + 4]) for first in range(0, len(situations), 4)))
 
 # %% [markdown]
 # `write_proof` gives the program of any cell. Here is the one for a forward hook under checkpointing, which runs twice:
 
 # %%
 print(write_proof("forward hook", "checkpoint"))
+
+# %% [markdown]
+# The same programs were run with older versions of torch. This is what changed since then:
+
+# %%
+for older in load_matrices()[1:]:
+    print(render_changes(older))
 
 # %% [markdown]
 # ## Several devices and processes
@@ -1145,8 +1226,6 @@ print("on the replica:", hasattr(replica, "last"), " on the layer:", hasattr(lay
 # gradient of its own process, before the exchange.
 
 # %%
-import inspect
-
 from course_utils.lessons import two_processes
 
 print(inspect.getsource(two_processes.train))
@@ -1195,12 +1274,14 @@ except NameError:
 #
 # ## Hooks that are not run here
 #
-# The PyTorch that built this page has these as well. The first two need a GPU, and the third has nothing to do with tensors.
+# The PyTorch that built this page has these as well. The first two need a GPU, the third several processes with one each, and
+# the last has nothing to do with tensors.
 #
 # | Where | Methods | What for |
 # |---|---|---|
-# | `torch.cuda.CUDAGraph` | `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
+# | `torch.cuda.CUDAGraph` | `CUDAGraph.register_destroy_callback`, `CUDAGraph.retain_object`, `register_capture_start_hook`, `register_capture_end_hook`, `register_post_instantiate_hook`, `register_replay_start_hook`, `register_replay_end_hook` | the life of one CUDA graph |
 # | `torch.cuda.graphs` | `register_graph_capture_start_hook`, `register_graph_capture_end_hook`, `register_graph_instantiate_hook`, `register_graph_replay_start_hook`, `register_graph_replay_end_hook`, `register_graph_destroy_hook` | the same for all CUDA graphs |
+# | `torch.distributed.fsdp.FSDPModule` | `set_all_reduce_hook` | to change the sum of the gradients, or to look at it |
 # | `torch.package.PackageExporter` | `register_extern_hook`, `register_mock_hook`, `register_intern_hook` | what happens to each module that is packed |
 #
 # A remote module (`torch.distributed.nn.RemoteModule`) takes no hooks from here: they belong on the module that it stands
@@ -1867,6 +1948,551 @@ check(stop_unheard)
 # asked for. 2: hooks of one kind. 3: those in a table of the module. 4: by the tensor, its node comes later. 5: an
 # `Exception`.)
 
+# %% [markdown] tags=["more"]
+# ## More: Backward and its graph
+#
+# These are not registered on a tensor or a module, and whoever works with hooks meets them soon.
+
+# %% [markdown]
+# ### queue_callback
+#
+# - **Call:** `graph.queue_callback(callback)` with `callback()`: from inside a hook, or from the `backward` of a function of
+#   your own
+# - **Runs:** once, when this backward pass has ended and all gradients are there; a callback that is queued twice runs twice
+# - **Returns:** nothing; what the callback returns is not used
+# - **Trap:** outside of a backward pass it raises. If the backward pass raises, the callback does not run.
+
+# %%
+w = leaf(3.0)
+
+
+def when_done(grad):
+    graph.queue_callback(lambda: print("at the end: w.grad =", w.grad.item()))
+    print("in the hook: w.grad =", w.grad)
+
+
+w.register_hook(when_done)
+(2 * w).backward()
+
+# %% [markdown]
+# ### backward with inputs
+#
+# - **Call:** `loss.backward(inputs=[tensor, …])`
+# - **Runs:** it is not a hook: backward computes what these tensors need, and adds to their `.grad` and to no other
+# - **Returns:** nothing
+# - **Trap:** hooks beside the path do not run. With the weight as the only input, a full backward hook does not run, because
+#   the gradient of the module's own input is not computed.
+
+# %%
+layer, x, ran = Times(), leaf(3.0), []
+layer.weight.register_hook(lambda grad: ran.append("hook on the weight"))
+layer.register_full_backward_hook(lambda *_: ran.append("full backward hook"))
+for name, tensor in (("the weight", layer.weight), ("x", x)):
+    ran.clear()
+    layer(x).backward(inputs=[tensor])
+    print(f"inputs = [{name}]: {ran}")
+
+# %% [markdown]
+# ### get_gradient_edge
+#
+# - **Call:** `edge = graph.get_gradient_edge(tensor)`: a `GradientEdge`, which has a `node` and an `output_nr`
+# - **Runs:** it is not a hook: it names a place in the graph, and `autograd.grad` and `backward(inputs=…)` take it in the place
+#   of the tensor
+# - **Returns:** the edge, which keeps the graph in memory, and not the numbers of the tensor
+# - **Trap:** an operation in place moves the tensor to another place of the graph. The edge stays where it was.
+
+# %%
+x = leaf(3.0)
+h = 2 * x
+edge = graph.get_gradient_edge(h)
+h.mul_(10)
+y = 1 * h
+for name, place in (("the edge", edge), ("the tensor", h)):
+    print(f"the gradient at {name}:", torch.autograd.grad(y, place, retain_graph=True)[0].item())
+
+# %% [markdown]
+# ### allow_mutation_on_saved_tensors
+#
+# - **Call:** `with graph.allow_mutation_on_saved_tensors():`
+# - **Runs:** a ready pair of hooks on saved tensors, together with a mode that makes a copy of a saved tensor before something
+#   writes into it
+# - **Returns:** nothing that you need
+# - **Trap:** backward has to run inside the block, too. Outside of it, PyTorch raises.
+
+# %%
+for allowed in (False, True):
+    x = leaf(3.0)
+    try:
+        with graph.allow_mutation_on_saved_tensors() if allowed else contextlib.nullcontext():
+            h = 2 * x
+            y = h * h
+            h.zero_()
+            y.backward()
+            print(f"allowed={allowed}: x.grad =", x.grad.item())
+    except RuntimeError as error:
+        print(f"allowed={allowed}:", str(error).split(":")[0])
+
+# %% [markdown]
+# ### save_on_cpu
+#
+# - **Call:** `with graph.save_on_cpu(pin_memory=False):`
+# - **Runs:** a ready pair of hooks on saved tensors: `pack` copies to the CPU, `unpack` copies back to the device
+# - **Returns:** nothing
+# - **Trap:** of nested pairs only the innermost runs, so it does nothing around a block with a pair of your own. What is on
+#   the CPU already is not copied.
+
+# %%
+for first in ("save_on_cpu", "my own"):
+    pairs = [
+        graph.save_on_cpu(),
+        graph.saved_tensors_hooks(lambda tensor: packed.append(1) or tensor.detach(), lambda p: p),
+    ]
+    outer, inner = pairs if first == "save_on_cpu" else reversed(pairs)
+    packed = []
+    with outer, inner:
+        leaf(9.0).sqrt()
+    print(f"{first} is the outer one. Packed by my own pair: {len(packed)}")
+
+# %% [markdown]
+# ### Selective checkpointing
+#
+# - **Call:** `checkpoint(piece, x, use_reentrant=False, context_fn=functools.partial(create_selective_checkpoint_contexts,
+#   policy))` with `policy(ctx, op, …)`, or a list of operations to keep
+# - **Runs:** the policy is asked about each operation of the piece
+# - **Returns:** the policy a `CheckpointPolicy`, such as `MUST_SAVE` or `PREFER_RECOMPUTE`
+# - **Trap:** only operations are spared. The Python code of the piece runs twice, and so do its forward hooks.
+
+# %%
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+
+class Operations(TorchDispatchMode):
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        ran.append(operation)
+        return operation(*args, **(kwargs or {}))
+
+
+addmm, ran = torch.ops.aten.addmm.default, []
+keep = functools.partial(create_selective_checkpoint_contexts, [addmm])
+for name, options in (("all again", {}), ("addmm is kept", {"context_fn": keep})):
+    layer = nn.Linear(2, 2)
+    layer.register_forward_hook(lambda *_: ran.append("hook"))
+    output = checkpoint(nn.Sequential(layer, nn.Tanh()), leaf([1.0, 1.0]), use_reentrant=False, **options)
+    ran.clear()
+    with Operations():
+        output.sum().backward()
+    print(f"{name}: backward repeats addmm {ran.count(addmm)} times, and the hook {ran.count('hook')} times")
+
+# %% [markdown]
+# ### detect_anomaly
+#
+# - **Call:** `with torch.autograd.detect_anomaly(check_nan=True):` around forward and backward
+# - **Runs:** forward notes the line that made each node; backward looks at what each node has computed
+# - **Returns:** nothing; at the first nan it raises, with the name of the node, and warns with the line of forward
+# - **Trap:** it looks at nodes and not at hooks. A nan that a tensor hook makes is blamed on the next node, or, on a leaf,
+#   on nobody.
+
+# %%
+for where in ("in the middle", "at the leaf"):
+    x = leaf(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is slow, says PyTorch, and where the node was made
+        try:
+            with torch.autograd.detect_anomaly():
+                y = 2 * x
+                (y if where == "in the middle" else x).register_hook(lambda grad: grad * torch.nan)
+                y.exp().backward()
+            print(f"a hook that makes nan {where}: x.grad = {x.grad.item()}, and no error")
+        except RuntimeError as error:
+            print(f"a hook that makes nan {where}: {error}")
+
+# %% [markdown]
+# ### torch.library.register_autograd
+#
+# - **Call:** `torch.library.register_autograd(op, backward, setup_context=None)` with `backward(ctx, grad)`; `op` is an
+#   operation of your own, made by `torch.library.custom_op`
+# - **Runs:** in backward, as the node of this operation
+# - **Returns:** a gradient, or `None`, for each input of the operation
+# - **Trap:** the whole operation is one node. What it computes inside has no nodes, so no hook can look there.
+
+
+# %%
+@torch.library.custom_op("course::triple", mutates_args=())
+def triple(x: torch.Tensor) -> torch.Tensor:
+    return (x * x) * 3 / x
+
+
+torch.library.register_autograd("course::triple", lambda ctx, grad: 3 * grad)
+names, x = [], leaf(2.0)
+with graph.node_creation_hook(lambda node: names.append(node.name().partition("_")[0])):
+    y = triple(x)
+y.backward()
+print("nodes:", [name for name in names if "Accumulate" not in name], " x.grad =", x.grad.item())
+
+# %% [markdown] tags=["more"]
+# ## More: Types, compilers, processes
+#
+# What these do to your hooks, each in one cell.
+
+# %% [markdown]
+# ### torch.autocast
+#
+# - **Call:** `with torch.autocast("cpu", dtype=torch.bfloat16):`
+# - **Runs:** it is not a hook: in the block, each operation takes the dtype that suits it
+# - **Returns:** nothing
+# - **Trap:** hooks of one module see two dtypes: the output and its gradient are bfloat16, the inputs and the gradients of
+#   the parameters stay float32. Write `.float()` before you compute statistics.
+
+# %%
+layer, x = nn.Linear(2, 2), torch.ones(1, 2, requires_grad=True)
+layer.register_forward_hook(lambda module, args, output: print("forward: ", args[0].dtype, output.dtype))
+layer.register_full_backward_hook(lambda module, into, out: print("backward:", into[0].dtype, out[0].dtype))
+with torch.autocast("cpu", dtype=torch.bfloat16):
+    output = layer(x)
+output.float().sum().backward()
+print("weight:  ", layer.weight.grad.dtype)
+
+# %% [markdown]
+# ### torch.export
+#
+# - **Call:** `program = torch.export.export(model, (x,))`, and then `program.module()(x)`
+# - **Runs:** forward hooks run once, while the model is exported; what they *compute* becomes a part of the program
+# - **Returns:** a program that has none of the hooks
+# - **Trap:** whatever else a hook does, such as to append to a list, is not in the program. Backward hooks are lost.
+
+# %%
+model, ran = Chain(), []
+model.first.register_forward_hook(lambda module, args, output: ran.append("hook") or 10 * output)
+program = torch.export.export(model, (torch.ones(1),)).module()
+at_export = len(ran)
+print("10 · 2 = 20 in the program:", program(torch.ones(1)).item(), "= 2 · (20 + 1)")
+print(f"the hook ran {at_export} time while exporting, and {len(ran) - at_export} times in the program")
+
+# %% [markdown]
+# ### torch.jit.trace
+#
+# - **Call:** `traced = torch.jit.trace(model, x)`: deprecated
+# - **Runs:** forward hooks run while the model is traced, and again where the trace is checked; what they compute is recorded
+# - **Returns:** a model that has none of the hooks
+# - **Trap:** as with `torch.export`. `torch.jit.script` goes another way: it compiles the hooks of the modules too, and raises
+#   where it cannot understand one.
+
+# %%
+model, ran = Chain(), []
+model.first.register_forward_hook(lambda module, args, output: ran.append("hook") or 10 * output)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", FutureWarning)
+    traced = torch.jit.trace(model, torch.ones(1), check_trace=False)
+ran.clear()
+print("the traced model:", traced(torch.ones(1)).item(), " runs of the hook in it:", len(ran))
+
+
+# %% tags=["setup"]
+@contextlib.contextmanager
+def one_process():
+    """A group of processes in which this one is alone; gives its mesh of devices."""
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield distributed.init_device_mesh("cpu", (1,))
+    finally:
+        distributed.destroy_process_group()
+
+
+# %% [markdown]
+# ### fully_shard
+#
+# - **Call:** `fully_shard(module, mesh=mesh)`, in `torch.distributed.fsdp`: first for the inner modules, then for the model
+# - **Runs:** hooks of its own: a forward pre-hook collects whole parameters, a forward hook gives them away, and tensor hooks
+#   on the outputs collect them again in backward
+# - **Returns:** the module itself, whose class is now also an `FSDPModule`
+# - **Trap:** afterwards a parameter is a `DTensor`, the process's own piece. A tensor hook on it does not run, because forward
+#   used the whole parameter; a post-accumulate hook runs, and its `.grad` is a piece as well.
+
+# %%
+from torch.distributed.fsdp import fully_shard
+
+try:
+    with one_process() as mesh:
+        net = fully_shard(nn.Sequential(nn.Linear(2, 1)), mesh=mesh)
+        print("its own:", [f"{hook.kind} {hook.name}" for hook in list_hooks(net) if "dict" not in hook.kind])
+        net[0].register_forward_pre_hook(lambda module, args: print("forward pre-hook:", type(module.weight).__name__))
+        net[0].weight.register_hook(lambda grad: print("tensor hook"))
+        net[0].weight.register_post_accumulate_grad_hook(lambda w: print("post-accumulate:", type(w.grad).__name__))
+        net(torch.ones(1, 2)).sum().backward()
+except RuntimeError as error:  # no gloo here
+    print("A group of processes does not work here:", error)
+
+# %% [markdown]
+# ### Join and JoinHook
+#
+# - **Call:** `with Join([joinable, …]):`, in `torch.distributed.algorithms.join`; `joinable.join_hook()` returns a `JoinHook`
+#   with the methods `main_hook()` and `post_hook(is_last_joiner)`
+# - **Runs:** `main_hook` in a process that has no more inputs, once for each step of the others; `post_hook` when all are done
+# - **Returns:** nothing
+# - **Trap:** nothing is noticed by itself: your class calls `Join.notify_join_context(self)` in each step. A process that is
+#   alone never waits, so here `main_hook` does not run.
+
+
+# %%
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
+
+
+class Tells(JoinHook):
+    def post_hook(self, is_last_joiner):
+        print("post_hook: is_last_joiner =", is_last_joiner)
+
+
+class Counter(Joinable):
+    join_device, join_process_group = torch.device("cpu"), None
+
+    def __init__(self):
+        super().__init__()
+
+    def join_hook(self, **kwargs):
+        return Tells()
+
+
+try:
+    with one_process(), Join([counter := Counter()]):
+        Join.notify_join_context(counter)
+        print("a step")
+except RuntimeError as error:
+    print("A group of processes does not work here:", error)
+
+# %% [markdown]
+# ### ModuleTracker
+#
+# - **Call:** `with ModuleTracker() as tracker:`, in `torch.utils.module_tracker`; then `tracker.parents` and `tracker.is_bw`
+# - **Runs:** hooks of all modules, and multi-grad hooks on the inputs and outputs of each call
+# - **Returns:** `parents`: the names of the modules that are running; `is_bw`: whether this is a backward pass
+# - **Trap:** names begin with the class of the outermost module. In backward a module is left as soon as the gradient of its
+#   input is there, which may be before a hook on its weight runs.
+
+# %%
+from torch.utils.module_tracker import ModuleTracker
+
+net = nn.Sequential(Times(), Times())
+with ModuleTracker() as tracker:
+    net[0].register_forward_pre_hook(lambda module, args: print("forward:", sorted(tracker.parents)))
+    output = net(leaf(1.0))
+    net[0].weight.register_hook(lambda grad: print("weight: ", sorted(tracker.parents), "is_bw =", tracker.is_bw))
+    output.backward()
+
+# %% [markdown]
+# ### The private hooks of libraries
+#
+# - **Call:** `module._register_state_dict_hook(hook)` with `hook(module, state_dict, prefix, local_metadata)`, and
+#   `module._register_load_state_dict_pre_hook(hook, with_module=False)`, without the module unless you ask for it
+# - **Runs:** as the public hooks of these names
+# - **Returns:** the first may return another dict; it counts only where `state_dict()` was called on this very module
+# - **Trap:** older than the public ones, they are in most libraries. In a model, what the first one returns is silently
+#   thrown away. They may change without notice.
+
+# %%
+layer = Times()
+layer._register_state_dict_hook(lambda module, state, prefix, metadata: {"mine": 1})
+layer._register_load_state_dict_pre_hook(lambda state, *rest: print("load hook gets:", sorted(state)))
+net = nn.Sequential(layer)
+print("the layer:", list(layer.state_dict()), " the model:", list(net.state_dict()))
+print(net.load_state_dict({"0.weight": torch.ones(1)}))
+
+# %% [markdown]
+# ### What registers hooks without being asked
+#
+# Some functions and classes of PyTorch put hooks on your modules, or hand hooks on. Whoever lists the hooks of a model meets
+# these.
+#
+# | Who | Which hooks | Until when |
+# |---|---|---|
+# | `LazyModuleMixin`: `nn.LazyLinear` and its kind | a pre-hook that makes the weights, and one for loading | the first call |
+# | `BasePruningMethod.apply`: all of `torch.nn.utils.prune` | a pre-hook that multiplies the weight by its mask | `prune.remove` |
+# | `WeightNorm.apply`, `SpectralNorm.apply`: the old norms | a pre-hook that computes the weight; the second also for saving and loading | `remove_weight_norm`, `remove_spectral_norm` |
+# | `weight_norm` of `parametrizations` | one for loading old files | always |
+# | `DistributedDataParallel` | on every parameter, for the exchange | always |
+# | `FullyShardedDataParallel`, `fully_shard` | around each call, on outputs, for saving and loading | always |
+# | `input_reshard`, `PrepareModuleInput`, `PrepareModuleOutput`: `torch.distributed.tensor.parallel` | around each call, to split and to gather tensors | always; `input_reshard` takes its own away if you ask for nothing |
+# | `swap_module`, `fuse_known_modules`, `QuantizedGraphModule`: `torch.ao` | hand the hooks on to the module that replaces yours | always |
+# | `GraphModule`, `GraphTransformObserver`, `generate_inputs_for_submodules`: `torch.fx` | functions that are told of changes in a graph; a pre-hook that notes inputs | the end of their work |
+# | `swap_tensors` | a pre-hook on the tensor's node, which refuses a later backward | the graph goes |
+# | `BackwardHook`, by `setup_output_hook` | tensor hooks and nodes, for each full backward hook of yours | the graph goes |
+
+# %% [markdown] tags=["more"]
+# ## More: Four traps in PyTorch itself
+#
+# ### A bound method as a state-dict hook
+#
+# `register_state_dict_post_hook` writes an attribute onto your function, and a bound method takes no attributes. Wrap it in a
+# lambda, or give it as `functools.partial(self.method)`.
+
+
+# %%
+class Saver:
+    def note(self, module, state, prefix, metadata):
+        print("saving", sorted(state))
+
+
+saver, layer = Saver(), Times()
+try:
+    layer.register_state_dict_post_hook(saver.note)
+except AttributeError as error:
+    print("AttributeError:", error)
+layer.register_state_dict_post_hook(lambda *args: saver.note(*args))
+layer.state_dict()
+
+# %% [markdown]
+# ### A global hook with keywords, and an exception
+#
+# A forward hook for all modules with `with_kwargs=True` and `always_call=True` gets `(module, args, kwargs, output)`. When
+# forward raises, it is called with `(module, args, output)` all the same. If it takes four arguments, it fails, and PyTorch
+# turns this into a warning. Let it take `*rest`, and look at `rest[-1]`. Its handle also forgets one of PyTorch's own tables,
+# which the last line of the cell puts in order.
+
+
+# %%
+class Refuses(nn.Module):
+    def forward(self, x, scale=1):
+        if scale == 0:
+            raise ValueError("scale is 0")
+        return x * scale
+
+
+with all_modules.register_module_forward_hook(
+    lambda module, *rest: print("the hook got", len(rest), "arguments after the module"),
+    with_kwargs=True,
+    always_call=True,
+):
+    for scale in (3, 0):
+        try:
+            Refuses()(torch.ones(1), scale=scale)
+        except ValueError as error:
+            print("ValueError:", error)
+print("left behind by the handle:", len(all_modules._global_forward_hooks_with_kwargs))
+all_modules._global_forward_hooks_with_kwargs.clear()
+
+# %% [markdown]
+# ### A full hook that returns gradients nobody asked for
+#
+# A full backward hook that returns new gradients for its inputs works until somebody feeds plain data: where no input
+# requires a gradient, it must return None. So ask: `if grad_input[0] is None: return None`.
+
+# %%
+layer = Times()
+with warnings.catch_warnings(), layer.register_full_backward_hook(lambda module, into, out: (torch.ones(1),)):
+    warnings.simplefilter("ignore")  # "... no inputs require gradients"
+    for x in (leaf(3.0), torch.tensor([3.0])):
+        try:
+            layer(x).backward()
+            print("requires_grad =", x.requires_grad, " it works")
+        except RuntimeError as error:
+            print("requires_grad =", x.requires_grad, "", error)
+
+# %% [markdown]
+# ### The first argument of a step hook
+#
+# A step hook gets `(optimizer, args, kwargs)`, and the first of `args` is the optimizer once more, because `step` was called
+# as a function of it. A pre-hook that returns new arguments has to put it there, or `step` has no `self`.
+
+# %%
+optimizer = torch.optim.SGD([leaf(1.0)], lr=0.5)
+with optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: print(len(args), args[0] is optimizer)):
+    optimizer.step()
+with optimizer.register_step_pre_hook(lambda optimizer, args, kwargs: ((), {})):
+    try:
+        optimizer.step()
+    except IndexError as error:
+        print("IndexError:", error)
+
+# %% [markdown] tags=["more"]
+# ## More: Hook archaeology
+#
+# PyTorch is the largest user of its own hooks. Here are four of them, as they are in the torch that runs this page. For each,
+# find three things before you read the sentence below it: who registers the hook, what it returns, and who takes it away.
+
+
+# %% tags=["setup"]
+import torch.distributed.fsdp._fully_shard._fsdp_state as fsdp_state
+from torch.utils.module_tracker import ModuleTracker
+
+
+def dig(where, first="", last="@"):
+    """Print the source of `where`, as installed, from the line with `first` to the next one with `last`, or to the end."""
+    lines = inspect.getsource(where).splitlines()
+    begin = next(number for number, line in enumerate(lines) if first in line)
+    end = next((number for number, line in enumerate(lines) if number >= begin and last in line), len(lines))
+    print(textwrap.dedent("\n".join(lines[begin : end + 1])))
+
+
+# %% [markdown]
+# ### weight_norm loads old files
+
+# %%
+dig(nn.utils.parametrizations.weight_norm, "def _weight_norm_compat_hook", "module._register")
+
+# %% [markdown]
+# The old `weight_norm` saved `weight_g` and `weight_v`, and today's saves other names. A private load hook renames the
+# entries in place, under the prefix that it is given, so it returns nothing. Nobody takes it away: it belongs to the layer.
+#
+# ### ModuleTracker goes backward
+
+# %%
+dig(ModuleTracker._fw_post_hook)
+
+# %% [markdown]
+# No full backward hook, which would make views: a forward hook for all modules finds the tensors in the output, in whatever
+# nesting, and hangs a multi-grad hook on those that require a gradient. The handles go into a list, and `__exit__` removes
+# them.
+#
+# ### fully_shard collects its parameters in time
+
+# %%
+dig(fsdp_state.FSDPState, "tensors = collect_grad_tensors(output)", "t.register_hook(self._pre_backward)")
+
+# %% [markdown]
+# A tensor hook on each output is the first sign that backward comes near this module. It returns the gradient as it was; what
+# counts is what it does: it asks for the whole parameters. No handle is kept, because the hook goes with the graph. The
+# warning is about what lesson 03 says of views: after a change in place, a hook on the old tensor is not on the way any more.
+#
+# ### checkpoint keeps a number instead of a tensor
+
+# %%
+dig(torch.utils.checkpoint._checkpoint_hook, "def pack_hook", "return holder")
+dig(torch.utils.checkpoint._checkpoint_hook, "if not frame.is_recomputed", "frame.is_recomputed[gid] = True")
+dig(torch.utils.checkpoint._checkpoint_hook, "ret = frame.recomputed", "return ret")
+
+# %% [markdown]
+# Two pairs of hooks on saved tensors. The first pair keeps nothing: for each tensor, `pack` returns an empty holder, whose place
+# in a list is its number. At the first `unpack`, the function runs again, with gradients enabled, below a second pair, which
+# catches the tensors as they are saved once more, in the same order. What remains is to look up the number.
+
+# %% [markdown] tags=["more"]
+# ### More: Exercise 2 · Rebuild checkpoint
+#
+# Twelve lines are enough for the heart of it. Do without the graph's number, and without stopping early.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Forward runs below `graph.saved_tensors_hooks(pack, unpack)`. What does `pack` return, if it may keep no tensor?
+# 2. `unpack` runs in backward, where no gradients are recorded: under `torch.enable_grad()` the function saves its
+#    tensors again, and a second pair of hooks can catch them.
+
+
+# %% tags=["answer"]
+def compute_again(function, x):
+    """Return `function(x)`, and keep in memory nothing of what it saves for backward.
+
+    Backward gives the gradients that it gives without you. For this, `function` runs
+    a second time when the first saved tensor is needed, and not more often than that.
+    `function` takes and returns one tensor, does the same in each run, and there is
+    one backward pass for each call. Other saved tensors are left alone.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(compute_again)
+
 # %% [markdown]
 # ## What old tutorials say
 #
@@ -1908,6 +2534,7 @@ check(stop_unheard)
 #   the rules in PyTorch's own words.
 # - [`torch.nn.Module`](https://pytorch.org/docs/stable/generated/torch.nn.Module.html) and
 #   [`torch.autograd.graph`](https://pytorch.org/docs/stable/autograd.html#autograd-graph), with every method of this page.
+# - *Questions people ask*, each with its thread and a program that answers it: `course_utils/assets/questions.md`.
 # - [Tensor Puzzles](https://github.com/srush/Tensor-Puzzles), whose idea the puzzles follow.
 
 # %% [markdown] tags=["instructor"]
