@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from course_utils.authoring.pace import Step
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import Prediction, predictions_of
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
-from course_utils.live.material import Step, lessons, plan_of, settings_of
+from course_utils.live.material import lessons, plan_of, settings_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
 
