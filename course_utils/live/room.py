@@ -215,6 +215,7 @@ class Room:
             "remove_later": [str(each.number) for each in people],
             "lesson": lessons(),
             "prediction": [each.name for each in self.predictions_here],
+            "ask": self.predictions,
             "phase": PHASES if self.asked else (),
             "countdown": COUNTDOWNS,
             "timer": ("start", "stop"),
@@ -229,6 +230,10 @@ class Room:
             self.people.change_code()
         elif what == "lesson":
             self.choose(value)
+        elif what == "ask":  # from a slide
+            self.choose(f"{self.predictions[value].lesson:02d}")
+            self._move("prediction", value)
+            self.store.put("screen", "votes")
         elif what.startswith("remove"):
             self.people.remove(self._chosen(what, value))
         elif what == "countdown":
