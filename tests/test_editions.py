@@ -167,7 +167,7 @@ def test_formulas_are_mathml_and_links_to_other_lessons_are_words():
     made = page.export(lesson, about="With <resnet34>.")
     parts = ["<msub><mi>w</mi><mi>k</mi></msub>", 'display="block"', '<mo stretchy="true">', "<title>T</title>"]
     parts += ["In lesson two,", '<a href="https://a.b">torch</a>']
-    parts += ['With &lt;resnet34&gt;. What it shows: <a href="#More:-Your-network,-your-picture">']
+    parts += ["With &lt;resnet34&gt;."]
     assert [part for part in parts if part not in made] == []
     assert "$" not in made.split("<body>")[1]
 
@@ -386,9 +386,15 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     assert re.fullmatch(rf"{number}_\w+-my_photo{asked and '-tiger_cat_rather_than_tabby'}.html", path.name)
     made = path.read_text(encoding="utf-8")
     assert str(tmp_path) not in made
-    assert 'own_image = "my photo.png"' in read_page(made).get_text()
     about = read_page(made).find(class_="about").get_text()
-    section = made.split('id="More:-Your-network,-your-picture"')[1]
+    headings = [each.get_text().strip("¶") for each in read_page(made).find_all(["h1", "h2"])]
+    assert headings[0] == "Your network, your picture"
+    assert "More: Your network, your picture" not in headings
+    section = made.split("<h1")[1]
+    assert (section.count("data:image/jpeg"), headings[2]) == (
+        3 if number == "07" else 1,
+        "What you will be able to do",
+    )
     assert "my photo.png" in about
     assert all("efficientnet_lite0 has weights trained on ImageNet." in text for text in (about, section))
     assert (f"why {asked}?" in section) == (number == "07")

@@ -166,7 +166,7 @@ def answer_cells(notebook: NotebookNode, lesson: str = "the notebook") -> dict[s
         if "answer" in tags_of(cell):
             name = defined_name(cell.source, where := place(lesson, number, cell.source))
             if name in found:
-                raise CourseError(f"{where}: another answer cell defines {name} already.")
+                raise CourseError(f"{where}: cell {notebook.cells.index(found[name]) + 1} defines {name} already.")
             found[name] = cell
     return found
 
