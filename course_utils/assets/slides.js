@@ -57,7 +57,7 @@ function findBreak(section) {
   if (at <= first) return null;
   const output = cell?.querySelector(":scope > .jp-Cell-outputWrapper"), code = cell && codesOf(cell)[0];
   const isShort = all[at].getBoundingClientRect().top - all[first].getBoundingClientRect().top < 150;
-  if (output && code?.contains(all[at]) && isShort && bottomOf(code) <= end) return placeOf(output); // no lone sentence before code
+  if (output && code?.contains(all[at]) && isShort && bottomOf(code) <= end) return placeOf(output); // no lone sentence
   let start = all[at];
   while (start.parentNode !== section && ![...start.parentNode.children].some((each) => each !== start && !blank(each) &&
     each.compareDocumentPosition(start) & Node.DOCUMENT_POSITION_FOLLOWING)) start = start.parentNode;
@@ -84,7 +84,8 @@ function sizePicture(section) {
 function indentLongLines(code) {
   code.innerHTML = code.innerHTML.split("\n").map((line) => {
     const text = line.replace(/<[^>]*>/g, ""), indent = text.search(/\S/) + 4;
-    return text.length < 80 ? line : `<span class="long" style="padding-left:${indent}ch;text-indent:-${indent}ch">${line}</span>`;
+    const style = `padding-left:${indent}ch;text-indent:-${indent}ch`;
+    return text.length < 80 ? line : `<span class="long" style="${style}">${line}</span>`;
   }).join("\n");
 }
 
@@ -134,8 +135,7 @@ function findCramped(section) {
   return placeOf(cell.contains(code.at(-1)) ? picture.closest(".jp-Cell-outputWrapper") : cell);
 }
 
-// What was found at the end of a section takes the output with it, where all of it does not fit below the code; a picture
-// that stands beside its words leaves what was found to the next slide.
+// What was found takes the output along, where not all of it fits below the code; without code, it follows its picture.
 function findFound(section) {
   const found = section.querySelector(FOUND), cell = [...section.querySelectorAll(":scope > .jp-CodeCell")].pop();
   if (!found || !cell || !(cell.compareDocumentPosition(found) & Node.DOCUMENT_POSITION_FOLLOWING)) return null;
@@ -199,8 +199,10 @@ function joinFound(section) {
   if (!found || !goesOn || shown.length > 2) return;
   goesOn.closest("section > *").after(found);
   sizePicture(next);
-  if (fits(next)) section.remove();
-  else shown[0].after(found);
+  if (!fits(next)) return shown[0].after(found);
+  const noted = [...section.previousElementSibling.querySelectorAll("aside")].map((each) => each.textContent);
+  next.append(...[...section.querySelectorAll("aside")].filter((each) => !noted.includes(each.textContent)));
+  section.remove();
 }
 
 window.addEventListener("load", () => {

@@ -55,9 +55,9 @@ class OwnLook:
         """The classes that `chosen` names, one or two."""
         return self.chosen.split(RATHER, 1) if self.chosen else []
 
-    def name(self, asked: str) -> str:
-        """A class with its probability, like "tabby (19%)"; "one rather than another" as it is."""
-        return f"{asked} ({self.shares[asked]:.0%})" if asked in self.shares else asked
+    def name(self, asked: str, words: str = "") -> str:
+        """A class, or `words` about it, with its probability, like "tabby (19%)"; a pair of classes has none."""
+        return f"{words or asked} ({self.shares[asked]:.0%})" if asked in self.shares else words or asked
 
     @property
     def said(self) -> str:
@@ -177,7 +177,7 @@ def show_grad_cams(own: OwnLook, titled: bool = True) -> pictures.Picture:
     with explain(own.network.model, own.batch, own.layer) as run:
         maps = relu(run.grad_cams([own.network.read_target(name) for name in names]))
     tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in (None, *scale_to_unit(maps)[:, 0])]
-    asked = [f"why {own.name(name)}?" for name in names]
+    asked = [own.name(name, f"why {name}?") for name in names]
     labels = ["the picture", *map(_say_zero, asked, maps)]
     where = f"{own.network.name}, layer {own.layer}"
     sheet = _lay_out(tiles, labels)
