@@ -273,6 +273,22 @@ def test_an_edit_changes_no_other_id(write_source):
         assert before == after[1:], cell.source
 
 
+def test_the_build_numbers_exercises_and_what_refers_to_them(write_source):
+    text = "# %% [markdown]\n# ## T\n#\n# See exercise {{{1}}}.\n#\n# ### {2}Exercise · {0}\n\n"
+    cell = text + '# %% tags=["answer"]\ndef {0}(): ...\n\n'
+    one, two = cell.format("one", "two", ""), cell.format("two", "one", "More: ")
+    shown = [each.source for each in source.learner(write_source(one + two)).cells]
+    assert shown[0] == "## T\n\nSee exercise 2.\n\n### Exercise 1 · one"
+    assert shown[2] == "## T\n\nSee exercise 1.\n\n### More: Exercise 2 · two"
+    again = source.learner(write_source(cell.format("new", "other", "") + one + two)).cells
+    assert [each.source.splitlines()[-1] for each in again[::2]] == [
+        "### Exercise 1 · new", "### Exercise 2 · one", "### More: Exercise 3 · two",
+    ]  # fmt: skip
+    assert "See exercise {other}." in again[0].source, "no exercise is called so"
+    with pytest.raises(CourseError, match=r"90_example: 1 headings .* but 0 answer cells"):
+        source.learner(write_source("# %% [markdown]\n# ### Exercise · X\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
@@ -281,7 +297,7 @@ def test_an_edit_changes_no_other_id(write_source):
         ('tags=["answer"]\ndef f(:', "1 .*line 1 is not Python"),
         ('tags=["check"]\nprint(1, check(f()))', r"1 .*must call check\("),
         ('tags=["predict"]\npredict(f())', r"1 .*must call predict\("),
-        ('tags=["answer"]\ndef f(): ...\n\n# %% b tags=["answer"]\ndef f(): ...', "2 .*another answer cell defines f"),
+        ('tags=["answer"]\ndef f(): ...\n\n# %% b tags=["answer"]\ndef f(): ...', "2 .*cell 1 defines f already"),
         ("\n1 + 1\n\n# %%\n1 + 1", r"2 \(`1 \+ 1`\): .*cell 1.*# %% the name"),
         ('tags=["answer"]\nimport torch\n\n\nclass Recorder:\n    def stop(self): ...', None),
     ],

@@ -6,6 +6,7 @@ import sys
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 
 import nbformat
 import pytest
@@ -132,7 +133,8 @@ def test_what_a_page_would_load_is_found():
 @pytest.mark.slow
 @each_lesson
 def test_page_and_slides_stand_alone_and_have_all_of_a_lesson(lesson, tmp_path):
-    assert (editions.write_handout(lesson.stem, folder=tmp_path), slides.write_slides(lesson.stem, tmp_path)) == (0, 0)
+    assert editions.write_handout(lesson.stem, folder=tmp_path) == 0
+    assert slides.write_slides(lesson.stem, everything=True, folder=tmp_path) == 0
     text, deck = ((tmp_path / f"{lesson.stem}{end}.html").read_text(encoding="utf-8") for end in ("", ".slides"))
     assert [find(each) for each in (text, deck) for find in (find_loads, find_wordless)] == [[]] * 4
     assert not re.search(r"<script|In&nbsp;\[", text)
@@ -144,13 +146,14 @@ def test_page_and_slides_stand_alone_and_have_all_of_a_lesson(lesson, tmp_path):
     kinds = [cell.metadata["slideshow"]["slide_type"] for cell in cells]
     notes = "\n".join(cell.source for cell, kind in zip(cells, kinds, strict=True) if kind == "notes")
     words = "".join("".join(cell.source for cell in cells if cell.cell_type == "markdown").split())
-    texts = [cell.source for cell in learner(lesson).cells if cell.cell_type == "markdown"]
-    assert all("".join(text.split()) in words for text in texts if "Shift+Enter" not in text)
+    texts = "\n\n".join(cell.source for cell in learner(lesson).cells if cell.cell_type == "markdown").split("\n\n")
+    lost = [text for text in texts if "".join(text.replace(*slides.NEXT).split()) not in words]
+    assert [text for text in lost if not re.search(r"Shift\+Enter|\bfolded\b|\*\*Minutes|can wait", text)] == []
     assert all(note in notes for note in notes_of(lesson))
     shown = [cell.source for cell in cells if cell.cell_type == "code"]
-    for cell in built.cells:
-        if any(WIDGET in each.get("metadata", {}) for each in cell.get("outputs", [])) and cell.id != "progress":
-            assert cell.source in shown
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    explorers = [cell for cell in page.flatten_outputs(built).cells if "explore" in tags_of(cell)]
+    assert all(output in outputs for cell in explorers for output in cell.outputs)
     answers = [exercise.source.strip() for exercise in exercises_of(number_of(lesson))]
     assert all(each in notes and each not in shown for each in answers)
     assert len(read_page(deck).find_all("section")) == 2 * kinds.count("slide") + kinds.count("subslide")
@@ -164,7 +167,7 @@ def test_formulas_are_mathml_and_links_to_other_lessons_are_words():
     made = page.export(lesson, about="With <resnet34>.")
     parts = ["<msub><mi>w</mi><mi>k</mi></msub>", 'display="block"', '<mo stretchy="true">', "<title>T</title>"]
     parts += ["In lesson two,", '<a href="https://a.b">torch</a>']
-    parts += ['With &lt;resnet34&gt;. What it shows: <a href="#More:-Your-network,-your-picture">']
+    parts += ["With &lt;resnet34&gt;."]
     assert [part for part in parts if part not in made] == []
     assert "$" not in made.split("<body>")[1]
 
@@ -181,8 +184,8 @@ def test_an_explanation_stays_below_its_fold_with_its_formulas_and_is_open_on_sl
     assert re.match(r"<details><summary>[^<]+</summary>.*It is 6\..*<msup><mi>x</mi><mn>2</mn></msup>", shown, re.S)
     assert "$" not in shown
     cells, kinds = cut(*lesson)
-    assert kinds == ["slide", "-", "subslide", "-"]
-    assert cells[3].outputs[0].data["text/html"].startswith("<details open><summary>")
+    assert kinds == ["slide", "-", "-"]
+    assert cells[2].outputs[0].data["text/html"].startswith("<details open><summary>")
 
 
 @pytest.mark.parametrize(
@@ -213,17 +216,100 @@ def cut(*cells):
     return found, [each.metadata["slideshow"]["slide_type"] for each in found]
 
 
-def test_a_heading_begins_a_slide_and_so_do_text_after_code_and_code_after_an_output():
-    last = "Then.\n\n```python\n# no heading\n```\n## U\n### V\n\nEnd"
-    first = [cell("# The `T`\n\nWords."), cell("Then more."), cell("To the teacher.", "instructor"), cell("1")]
-    cells, kinds = cut(*first, cell("2", prints="2"), cell("3"), cell("Then so."), cell(last))
-    shown = " ".join(f"{each.source[:6].strip()} {kind}," for each, kind in zip(cells, kinds, strict=True))
-    wanted = "# The slide, Then m -, To the notes, 1 -, 2 -, <p cla subslide, 3 -, <p cla subslide, Then s -, Then. -,"
-    assert shown == f"{wanted} ## U slide, ### V -,"
+def test_a_slide_is_what_leads_to_a_cell_the_cell_and_what_was_found():
+    def show(*parts):
+        cells, kinds = cut(*parts)
+        kinds = [
+            "found" if each.metadata.get("tags") == ["found"] else kind for each, kind in zip(cells, kinds, strict=True)
+        ]
+        return [f"{each.source[:6].strip()} {kind}" for each, kind in zip(cells, kinds, strict=True)]
+
+    note = cell("To the teacher.", "instructor")
+    assert show(cell("# The `T`\n\nW."), cell("Then."), note, cell("1")) == [
+        "# The slide",
+        "Then. -",
+        "To the notes",
+        "1 -",
+    ]
+    ran = cell("## T"), cell("2", prints="2")
+    assert show(*ran, cell("3"))[2:] == ["<p cla subslide", "3 -"]
+    assert show(*ran, cell("Two:\n\n- a\n\nThe next."), cell("3"))[2:] == [
+        "Two: found",
+        "<p cla subslide",
+        "The ne -",
+        "3 -",
+    ]
+    assert show(*ran, cell("The next."), note, cell("3"))[2:] == ["<p cla subslide", "The ne -", "To the notes", "3 -"]
+    assert show(*ran, cell("Two.\n\nThree."), cell("## U\n### V\n\nEnd"))[2:] == ["Two. found", "## U slide", "### V -"]
+
+
+def test_the_deck_has_the_plan_and_ends_with_what_to_do_at_home(tmp_path):
+    text = """\
+    # %% [markdown]
+    # # Title
+    #
+    # ## Now
+
+    # %% [markdown] tags=["instructor"]
+    # **Plan for 90 minutes**
+    #
+    # | Minutes | Sections | In the room | At home |
+    # |---|---|---|---|
+    # | 0 to 90 | Now | two votes, and exercises {one} and {three} | the table |
+    #
+    # **Homework:** Exercise {two}.
+    #
+    # For you.
+
+    # %% [markdown]
+    # Words.
+    #
+    # ### Exercise · One
+
+    # %% tags=["answer"]
+    def one(): ...
+
+    # %% [markdown]
+    # Between.
+    #
+    # ### Exercise · Two
+
+    # %% tags=["answer"]
+    def two(): ...
+
+    # %% tags=["check"]
+    check(two)
+
+    # %% [markdown]
+    # Behind.
+    #
+    # ### Exercise · Three
+
+    # %% tags=["answer"]
+    def three(): ...
+
+    # %% [markdown] tags=["more"]
+    # ## More: Later
+
+    # %%
+    later()
+
+    # %% [markdown]
+    # ## Summary
+    """
+    (tmp_path / "source").mkdir()
+    path = tmp_path / "source" / "90_example.py"
+    path.write_text(dedent(text), encoding="utf-8")
+    deck = slides.follow_plan(path, read_source(path))
+    said = [cell.source for cell in deck.cells if "instructor" not in tags_of(cell)]
+    assert said[1:3] == ["Words.\n\n### Exercise 1 · One", "def one(): ..."]
+    assert said[3].strip() == "Between."
+    assert said[4:-2] == ["Behind.\n\n### Exercise 3 · Three", "def three(): ..."]
+    assert said[-2:] == ["## Summary", "## At home\n\nExercise 2.\n\n- *Now:* the table"]
 
 
 def test_a_class_is_told_no_keys_and_a_heading_without_words_stays_with_the_next():
-    keys = "T 1.\n\nPress\n**Shift+Enter** in 00. Commit before you run the next cell."
+    keys = "T 1.\n\nPress\n**Shift+Enter** in 00. Commit before you run the next cell. (It is folded.)"
     cells, kinds = cut(*map(cell, ["# T", "## U", keys, "### V\n\nW", "## X", "1", "### Y"]))
     assert cells[2].source == "T 1.\n\nCommit before the next slide."
     assert kinds == ["slide", "-", "-", "subslide", "slide", "-", "subslide"]
@@ -240,15 +326,17 @@ def test_a_question_ends_its_slide_and_its_answer_is_in_the_notes():
     assert cells[4].source == '<p class="goes-on">The Part</p>'
 
 
-def test_imports_checks_and_parameters_are_left_out_and_what_stands_with_imports_is_in_the_notes():
-    tried, used = "try:\n    import torch\nexcept ImportError:\n    raise", "import torch\n_ = torch.ones(2)"
+def test_of_folded_code_a_class_sees_what_it_shows_and_the_notes_have_what_it_defines():
     left_out = [cell("import torch"), cell("seed = 3", "parameters"), cell("check(f)", "check")]
-    left_out += [cell(tried, "setup"), cell(used, "setup")]
-    kept = [cell("# A"), cell(used), cell("def f(): ...", "setup")]
-    cells, kinds = cut(*kept[:1], *left_out, cell("def g(): ...", "setup"), *kept[1:])
-    assert kinds == ["slide", "notes", "-", "-"]
-    assert "def g(): ..." in cells.pop(1).source
-    assert [each.source for each in cells] == [each.source for each in kept]
+    left_out += [cell("import torch\n_ = torch.ones(2)", "setup"), cell("def g(): ...", "setup")]
+    shown = [
+        cell("draw(g, alt='A g.')", "setup", prints="a picture"),
+        cell("GradientFlow()", "explore", prints="cards"),
+    ]
+    cells, kinds = cut(cell("# A"), *left_out, *shown)
+    assert kinds == ["slide", "notes", "-", "subslide", "-"]
+    assert "def g(): ..." in cells[1].source
+    assert [each.metadata["transient"] for each in (cells[2], cells[4])] == [{"remove_source": True}] * 2
 
 
 def test_without_reveal_a_sentence_says_how_to_get_it(monkeypatch):
@@ -298,9 +386,15 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path, number):
     assert re.fullmatch(rf"{number}_\w+-my_photo{asked and '-tiger_cat_rather_than_tabby'}.html", path.name)
     made = path.read_text(encoding="utf-8")
     assert str(tmp_path) not in made
-    assert 'own_image = "my photo.png"' in read_page(made).get_text()
     about = read_page(made).find(class_="about").get_text()
-    section = made.split('id="More:-Your-network,-your-picture"')[1]
+    headings = [each.get_text().strip("¶") for each in read_page(made).find_all(["h1", "h2"])]
+    assert headings[0] == "Your network, your picture"
+    assert "More: Your network, your picture" not in headings
+    section = made.split("<h1")[1]
+    assert (section.count("data:image/jpeg"), headings[2]) == (
+        3 if number == "07" else 1,
+        "What you will be able to do",
+    )
     assert "my photo.png" in about
     assert all("efficientnet_lite0 has weights trained on ImageNet." in text for text in (about, section))
     assert (f"why {asked}?" in section) == (number == "07")

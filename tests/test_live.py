@@ -352,6 +352,8 @@ REVEAL = {"what": "phase", "value": "reveal"}
         ("/report", REPORT, {}, 401),
         ("/report", REPORT, {"Authorization": "Bearer INSTRUCTOR"}, 401), ("/events", None, {}, 401),
         ("/class", None, {}, 401), ("/class?key=guess", None, {}, 401), ("/class?key=%FF", None, {}, 400),
+        ("/slides", None, {}, 401), ("/slides", {}, {"Cookie": "COOKIE=INSTRUCTOR"}, 405),
+        ("/desk/do", {"what": "ask", "value": "nothing"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
         ("/desk", None, {}, 401), ("/desk/see", None, {"Authorization": "Bearer LEARNER"}, 401),
         ("/class/see", None, {"Authorization": "Bearer LEARNER"}, 401), ("/ballot", None, {}, 401),
         ("/class/do", None, {"Cookie": "COOKIE=INSTRUCTOR"}, 405), ("/join", None, {}, 405), ("/events", {}, {}, 405),

@@ -2,6 +2,7 @@
 
 import re
 from collections import OrderedDict
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -108,3 +109,23 @@ def test_a_picture_keeps_its_proportions_under_every_map(monkeypatch, tmp_path, 
     for sheet in sheets[1:]:  # which begin with the picture as it is
         tile = sheet[0, 4 : 4 + height, 4 : 4 + width] > 0.5
         assert [tile.any(side).sum().item() for side in (0, 1)] == pytest.approx([448 * half / min(size)] * 2, abs=6)
+
+
+def test_a_map_of_zeros_says_so_and_a_chosen_class_comes_with_its_share(monkeypatch):
+    body = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.ReLU(), nn.Conv2d(6, 7, 3, 2, 1), nn.ReLU())
+    nn.init.zeros_(body[2].weight)
+    nn.init.constant_(body[2].bias, -1.0)  # so the last ReLU lets nothing through
+    own = show_to(monkeypatch, body)
+    assert [show_grad_cams(own).alt.count("zero everywhere"), show_gradients(own).alt.count("zero everywhere")] == [
+        3,
+        2,
+    ]
+    assert show_strongest_maps(own).alt.count("zero everywhere") == 7
+    asked = replace(own, chosen="cat rather than dog")
+    cat, dog = (f"{own.network.model[-1].bias[KINDS.index(name)].sigmoid():.0%}" for name in ("cat", "dog"))
+    assert f"You asked about: cat ({cat}), dog ({dog})." in str(asked)
+    assert f"matters for cat ({cat})," in show_gradients(replace(own, chosen="cat")).alt
+    sees = show_to(
+        monkeypatch, nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1), nn.Sigmoid(), nn.Conv2d(6, 7, 3, 2, 1), nn.Sigmoid())
+    )
+    assert "zero everywhere" not in show_strongest_maps(sees).alt

@@ -2,6 +2,7 @@
 "use strict";
 const ROOM = 684; // where the content of a slide ends, in pixels from its top
 const HEADING = /^H\d$/;
+const FOUND = ":scope > :has(.celltag_found)"; // what is said of the output above it
 const blank = (element) => !element.getClientRects().length || element.matches("aside, colgroup, .anchor-link, .jp-Collapser");
 const bottomOf = (element) => element.getBoundingClientRect().bottom;
 
@@ -33,6 +34,8 @@ function lastLine(pre, end) {
   return null; // all of it ends above
 }
 
+const placeOf = (element) => [element.parentNode, [...element.parentNode.childNodes].indexOf(element)];
+
 // Where a slide that is too full is divided, as [node, offset] for a range; null where it cannot be.
 function findBreak(section) {
   const all = atoms(section), first = all.findIndex((atom) => !isHeading(atom)), end = endOf(section);
@@ -52,13 +55,17 @@ function findBreak(section) {
   const tall = unit + all[at].getBoundingClientRect().top - all[before].getBoundingClientRect().top;
   if (before > first && tall <= room) at = before;
   if (at <= first) return null;
+  const output = cell?.querySelector(":scope > .jp-Cell-outputWrapper"), code = cell && codesOf(cell)[0];
+  const isShort = all[at].getBoundingClientRect().top - all[first].getBoundingClientRect().top < 150;
+  if (output && code?.contains(all[at]) && isShort && bottomOf(code) <= end) return placeOf(output); // no lone sentence
   let start = all[at];
   while (start.parentNode !== section && ![...start.parentNode.children].some((each) => each !== start && !blank(each) &&
     each.compareDocumentPosition(start) & Node.DOCUMENT_POSITION_FOLLOWING)) start = start.parentNode;
-  return [start.parentNode, [...start.parentNode.childNodes].indexOf(start)];
+  return placeOf(start);
 }
 
 const heightOf = (element) => element.getBoundingClientRect().height;
+const codesOf = (element) => [...element.querySelectorAll(".jp-Editor")].filter((each) => !blank(each));
 const picturesOf = (section) => [...section.querySelectorAll("img, svg:not(svg svg)")].filter((each) => !blank(each));
 
 // A single picture takes the room that is left, up to twice its size; the tallest of a slide that is too full gives way.
@@ -73,13 +80,70 @@ function sizePicture(section) {
   if (free > 0 && !fits(section)) picture.style.cssText = before;
 }
 
+// A line of code that is too long goes on below, four letters further in than it began.
+function indentLongLines(code) {
+  code.innerHTML = code.innerHTML.split("\n").map((line) => {
+    const text = line.replace(/<[^>]*>/g, ""), indent = text.search(/\S/) + 4;
+    const style = `padding-left:${indent}ch;text-indent:-${indent}ch`;
+    return text.length < 80 ? line : `<span class="long" style="${style}">${line}</span>`;
+  }).join("\n");
+}
+
+// Without code, a picture stands beside its words, if it is larger there than below them.
+function setBeside(section) {
+  const order = [...section.children], [picture, other] = picturesOf(section), shown = picture?.closest("section > *");
+  const codes = [...section.querySelectorAll(".highlight, table")].filter((each) => !blank(each));
+  if (!picture || other || codes.length || section.querySelector(".beside")) return;
+  const heading = section.querySelector("h1, h2, h3, .goes-on"), headed = heading.parentNode;
+  const words = order.filter((each) => each !== shown && !blank(each));
+  const before = fits(section) ? heightOf(picture) : 0, style = picture.style.cssText;
+  const [columns, left, right] = [1, 2, 3].map(() => document.createElement("div"));
+  columns.className = "beside";
+  section.prepend(heading, columns);
+  columns.append(left, right);
+  left.append(...words.filter((each) => each !== heading));
+  right.append(shown);
+  picture.style.cssText = "";
+  sizePicture(section);
+  if (left.innerText.trim() && fits(section) && heightOf(picture) > before) return;
+  headed.prepend(heading);
+  section.replaceChildren(...order);
+  picture.style.cssText = style;
+}
+
+// What a class sees one after the other: the parts of a program, what it prints, what was found.
+function setSteps(section) {
+  for (const cell of section.querySelectorAll(".jp-CodeCell:not(.celltag_answer)")) {
+    const code = cell.querySelector(":scope > .jp-Cell-inputWrapper .highlight pre");
+    if (code) {
+      code.innerHTML = code.innerHTML.replace(/\n\s*\n(?=(<[^>]*>)*[^\s<])/g, "\n\n\0").split("\0")
+        .map((part, place) => (place ? `<span class="fragment">${part}</span>` : part)).join("");
+      cell.querySelector(":scope > .jp-Cell-outputWrapper")?.classList.add("fragment");
+    }
+  }
+  const later = [...section.querySelectorAll(".celltag_why, .celltag_found")];
+  const first = atoms(section).find((atom) => !isHeading(atom) && !blank(atom));
+  later.filter((each) => !each.contains(first)).forEach((each) => each.classList.add("fragment"));
+}
+
 // Where long code leaves its one picture less than half of the width and two thirds of the height: between the two.
 function findCramped(section) {
-  const [picture, other] = picturesOf(section), output = picture?.closest(".jp-CodeCell > .jp-Cell-outputWrapper");
-  const code = output?.parentNode.querySelector(":scope > .jp-Cell-inputWrapper");
-  if (other || !code || blank(code) || heightOf(code) < 190 || heightOf(picture) > ROOM * 2 / 3) return null;
-  if (picture.getBoundingClientRect().width > picture.closest("section").clientWidth / 2) return null;
-  return [output.parentNode, [...output.parentNode.childNodes].indexOf(output)];
+  const [picture, other] = picturesOf(section), code = codesOf(section);
+  if (other || !picture || code.reduce((sum, each) => sum + heightOf(each), 0) < 190) return null;
+  if (heightOf(picture) > ROOM * 2 / 3 || picture.getBoundingClientRect().width > section.clientWidth / 2) return null;
+  const cell = picture.closest("section > *");
+  return placeOf(cell.contains(code.at(-1)) ? picture.closest(".jp-Cell-outputWrapper") : cell);
+}
+
+// What was found takes the output along, where not all of it fits below the code; without code, it follows its picture.
+function findFound(section) {
+  const found = section.querySelector(FOUND), cell = [...section.querySelectorAll(":scope > .jp-CodeCell")].pop();
+  if (!found || !cell || !(cell.compareDocumentPosition(found) & Node.DOCUMENT_POSITION_FOLLOWING)) return null;
+  if (!codesOf(section).length) return picturesOf(section).length === 1 ? placeOf(found) : null;
+  if (section.nextElementSibling?.querySelector(".goes-on")) return null;
+  const part = codesOf(cell).length ? cell.querySelector(":scope > .jp-Cell-outputWrapper") : cell;
+  const spare = picturesOf(part).reduce((sum, picture) => sum + Math.max(0, heightOf(picture) - 280), 0);
+  return bottomOf(found) - part.getBoundingClientRect().top - spare > ROOM - 90 ? null : placeOf(part);
 }
 
 // Move what is behind the place into a new slide, with the heading, and what a table, list or fold begins with.
@@ -96,6 +160,8 @@ function divide(section, place) {
     again.textContent = last.textContent.replace("¶", "");
   }
   rest.append(parts);
+  const within = place[0].nodeType === Node.TEXT_NODE ? place[0].parentNode : place[0];
+  rest.className = within.closest(".jp-OutputArea-output") ? "rest continued" : "rest";
   rest.querySelectorAll("[id]").forEach((each) => { if (document.getElementById(each.id)) each.removeAttribute("id"); });
   section.after(rest);
   const lastOf = (name) => [...section.querySelectorAll(name)].pop();
@@ -110,7 +176,8 @@ function divide(section, place) {
 
 function lay(section) {
   if (!fits(section)) section.classList.add("tight");
-  let place = fits(section) ? null : findBreak(section);
+  if (!fits(section)) setBeside(section);
+  let place = fits(section) ? null : findFound(section) ?? findBreak(section);
   if (!place) {
     sizePicture(section);
     place = findCramped(section);
@@ -120,16 +187,32 @@ function lay(section) {
     for (const part of [section, rest]) // either part has notes of its own, or all of them
       if (!part.querySelector("aside")) notes.forEach((each) => part.append(each.cloneNode(true)));
     section.classList.remove("tight");
-    section.classList.toggle("tight", !fits(section));
+    lay(section);
     lay(rest);
-  }
-  if (place) sizePicture(section);
+  } else setBeside(section);
+}
+
+// What was found, and would stand alone on its slide, goes with the next step.
+function joinFound(section) {
+  const found = section.querySelector(FOUND), next = section.nextElementSibling;
+  const goesOn = next?.querySelector(".goes-on"), shown = [...section.children].filter((each) => !blank(each));
+  if (!found || !goesOn || shown.length > 2) return;
+  goesOn.closest("section > *").after(found);
+  sizePicture(next);
+  if (!fits(next)) return shown[0].after(found);
+  const noted = [...section.previousElementSibling.querySelectorAll("aside")].map((each) => each.textContent);
+  next.append(...[...section.querySelectorAll("aside")].filter((each) => !noted.includes(each.textContent)));
+  section.remove();
 }
 
 window.addEventListener("load", () => {
   const reveal = document.querySelector(".reveal");
   reveal.classList.add("laying");
+  reveal.querySelectorAll("section .jp-InputArea .highlight pre").forEach(indentLongLines);
   reveal.querySelectorAll(".slides > section > section").forEach(lay);
+  reveal.querySelectorAll(".slides > section > section").forEach(joinFound);
+  reveal.querySelectorAll(".slides > section > section").forEach(setSteps);
+  reveal.classList.toggle("in-class", location.protocol !== "file:");
   reveal.classList.remove("laying");
   Reveal.initialize({ width: 1280, height: 720, margin: 0, center: false, hash: true, slideNumber: "c/t",
     transition: "none", controlsTutorial: false, plugins: [RevealNotes] });

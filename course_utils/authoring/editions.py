@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -81,26 +82,54 @@ def write_handout(
     """Write a lesson (`07`) as one HTML file into `folder`; returns 0.
 
     Without network, image (a file), layer and chosen (a class, or one "rather than" another) it is the lesson as it was
-    built. With one of them, the lesson is run again, and its section "Your network, your picture" shows what that
-    network makes of that picture. Raises `CourseError` for an unknown network or class, a picture that cannot be read,
-    damaged weights, a layer without maps; nothing is written then.
+    built. With one of them, it begins with its section "Your network, your picture", run again: what that network makes
+    of that picture. Raises `CourseError` for an unknown network or class, a picture that cannot be read, damaged
+    weights, a layer without maps; nothing is written then.
     """
     (path,) = choose([lesson])
+    notebook, about = read_built(path), ""
+    said = "the lesson as a page, as it was built."
     choices = network, Path(image).name, layer, chosen  # the picture lies in the folder of the run
     parameters = {name: value for name, value in zip(source.PARAMETERS.values(), choices, strict=True) if value}
     if parameters:
         about = _look_first(network, image, layer, chosen, source.parameters_of(path)["own_network"])
-        notebook = build.run(learner(path), path.stem, parameters, [Path(image)] if image else [])
-        said = f"the lesson, run with your choice. See {page.SECTION!r} in it. {about}".strip()
-    else:
-        notebook, about, said = read_built(path), "", "the lesson as a page, as it was built."
+        _put_first(notebook, build.run(_own_section(path), path.stem, parameters, [Path(image)] if image else []))
+        said = f"your choice first, and then the lesson as it was built. {about}".strip()
     named = "".join("-" + re.sub(r"[^\w.]+", "_", part) for part in (network, Path(image).stem, layer, chosen) if part)
     write_and_say(folder / f"{path.stem}{named}.html", page.export(page.flatten_outputs(notebook), about=about), said)
     return 0
 
 
+def _own_section(path: Path) -> NotebookNode:
+    """The first code cells of the lesson `path`, and its section about one's own network and picture; not run."""
+    notebook = learner(path)
+    start, end = _find_section(notebook)
+    first = list(takewhile(lambda cell: cell.cell_type == "code", notebook.cells[1:]))  # all imports and parameters
+    notebook.cells = first + notebook.cells[start:end]
+    return notebook
+
+
+def _find_section(notebook: NotebookNode) -> tuple[int, int]:
+    """From which cell to which the section goes."""
+    texts = [cell.source if cell.cell_type == "markdown" else "" for cell in notebook.cells]
+    start = next(place for place, text in enumerate(texts) if text.startswith(f"## {page.SECTION}"))
+    return start, next(place for place in range(start + 1, len(texts)) if texts[place].startswith("## "))
+
+
+def _put_first(lesson: NotebookNode, ran: NotebookNode) -> None:
+    """Put the section, as it was `ran`, behind the title of the `lesson`, and make its pictures large."""
+    start, end = _find_section(lesson)
+    fresh = {cell.id: cell for cell in ran.cells}
+    section = [fresh[cell.id] for cell in lesson.cells[start:end] if cell.id in fresh]
+    for cell in section:
+        cell.metadata["tags"] = [*tags_of(cell), "own"]
+    title, _, text = section[0].source.partition("\n")
+    section[0].source = f"# {title.removeprefix('## More: ')}\n{text}"
+    lesson.cells = [*section, *lesson.cells[:start], *lesson.cells[end:]]
+
+
 def _look_first(network: str, image: str, layer: str, chosen: str, usual: str) -> str:
-    """Look once, in seconds, before the lesson is run, which takes a minute; returns what there is to say of it."""
+    """Look once, so that what cannot be made is one sentence; returns what there is to say of it."""
     from course_utils.lessons.own import look_at
     from course_utils.scenes.scene import scene
     from course_utils.vision.networks import WeightsError, load_classifier

@@ -24,15 +24,19 @@ FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 HEADING = re.compile(r"(#+) +(?:More: +)?(.+)")
 POINTS = re.compile(r"(\d+) points?\b")
 WRONG_OPTION = re.compile(r"^- \[ \].*\n(?:  .*\n)*", re.MULTILINE)  # only those who chose it read what it says
+ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+HOMEWORK = re.compile(r"^\*\*Homework:\*\* (.+?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+EXERCISES = re.compile(r"\bexercises? (\d+(?:(?:, | and )\d+)*)", re.IGNORECASE)
 APART = {"setup", "predict", "why", "explore", "answer", "check"}  # cells whose code nobody reads, or that count apart
 
 
 class Part(NamedTuple):
-    """A piece of a lesson: which section of level 2 it is in, what it is, and its minutes.
+    """A piece of a lesson: the id of its cell, which section of level 2 it is in, what it is, and its minutes.
 
     kind: `core`, `more` or `local`. because: the heading whose tag says so. exercises: the minutes of each one.
     """
 
+    cell: str
     section: str
     kind: str
     because: str
@@ -43,6 +47,36 @@ class Part(NamedTuple):
     def minutes(self) -> float:
         """Reading and exercises together."""
         return self.reading + sum(self.exercises)
+
+
+class Step(NamedTuple):
+    """A row of the plan for 90 minutes: from when to when, the sections, what to do in the room and at home."""
+
+    start: int
+    end: int
+    sections: str
+    in_the_room: str
+    at_home: str
+
+    @property
+    def exercises(self) -> set[int]:
+        """The numbers of the exercises that are done in the room."""
+        return {int(number) for named in EXERCISES.findall(self.in_the_room) for number in re.findall(r"\d+", named)}
+
+
+class Plan(NamedTuple):
+    """How 90 minutes with a class go, and what each learner does afterwards, in Markdown."""
+
+    steps: list[Step]
+    homework: str
+
+
+def plan(cells: Iterable["NotebookNode"]) -> Plan:
+    """The plan for 90 minutes in the cells tagged `instructor`; empty where there is none."""
+    notes = "\n\n".join(cell.source for cell in cells if "instructor" in cell.metadata.get("tags", []))
+    steps = [Step(int(start), int(end), *row) for start, end, *row in ROW.findall(notes)]
+    homework = HOMEWORK.search(notes)
+    return Plan(steps, homework[1] if homework else "")
 
 
 def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
@@ -62,7 +96,8 @@ def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
                     kind, because, ends = CORE, "", 0
                 if kind == CORE and {MORE, LOCAL} & tags:
                     kind, because, ends = (MORE if MORE in tags else LOCAL), title, level
-            found.append(Part(section, kind, because, _reading(text, cell, tags, number), _working(text, tags)))
+            minutes = _reading(text, cell, tags, number), _working(text, tags)
+            found.append(Part(cell.get("id", ""), section, kind, because, *minutes))
     return found
 
 

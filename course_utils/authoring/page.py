@@ -74,7 +74,7 @@ def _inline(text: str) -> str:
 def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] = ()) -> str:
     """The page of `notebook`, whose outputs must be flat, as one HTML text that needs nothing else.
 
-    about: a sentence for a box on top, which leads to the section that it is about.
+    about: a sentence for a box on top.
     reveal: the style and the scripts of reveal.js; with them it is slides, as the cells' metadata `slideshow` say.
     """
     exporter = SlidesExporter() if reveal else HTMLExporter()
@@ -86,7 +86,7 @@ def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] =
     if reveal:
         title += ": slides"
         styles += [reveal[0], (ASSETS / "slides.css").read_text(encoding="utf-8")]
-    course = {"title": title, "style": "\n".join(styles), "about": about, "section": SECTION, "reveal": reveal[1:]}
+    course = {"title": title, "style": "\n".join(styles), "about": about, "reveal": reveal[1:]}
     exporter.register_filter("markdown2html", MarkdownWithMath(renderer=_Renderer(escape=False)).render)
     return exporter.from_notebook_node(notebook, resources={"course": course})[0]
 

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
+import yaml
 from jinja2 import Template
 from nbformat import NotebookNode
 
@@ -33,7 +34,7 @@ from course_utils.hooks.firing_matrix import (
     render_proofs,
     slug_of,
 )
-from course_utils.root import ASSETS, ROOT, CourseError, write_whole
+from course_utils.root import ASSETS, PLACEHOLDER, ROOT, CourseError, repository, write_whole
 
 GLOSSARY = "glossary"  # the id of the cell with its entries
 ENTRY = re.compile(r"^\*\*(.+?)\*\*(.*?): ((?:.+\n?)+)", re.MULTILINE)
@@ -49,6 +50,8 @@ def write_site(answers: bool = False, folder: Path = BUILD / "site") -> int:
     except ModuleNotFoundError as error:
         raise CourseError(page.explain_missing(error.name, "site")) from None
     settings = json.loads((ASSETS / "site.json").read_text(encoding="utf-8"))
+    published = not repository().endswith(PLACEHOLDER)  # else its links would lead nowhere
+    settings["sphinx"]["html_context"] = {"repository": repository() if published else ""}
     with TemporaryDirectory() as name:
         source, made, said = Path(name, "source"), Path(name, "site"), io.StringIO()
         for file, content in make_files(settings, answers).items():
@@ -85,10 +88,17 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
         frames = settings["frames"].get(number, ())
         text = nbformat.writes(fold(lesson, frames, answers))
         files[f"{path.stem}.ipynb"] = text.replace("`course_utils/assets/questions.md`", "[the page](questions.md)")
-    files |= write_matrix()
+    files |= write_matrix() | {"cite.md": write_citation()}
     index = Template((ASSETS / "site_index.md.j2").read_text(encoding="utf-8"))
     files["index.md"] = index.render(about=about, table=table, titles=titles)
     return files
+
+
+def write_citation() -> str:
+    """The page that says how the course is cited, from CITATION.cff."""
+    said = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    template = Template((ASSETS / "site_cite.md.j2").read_text(encoding="utf-8"))
+    return template.render(said=said, address=said.get("repository-code", ""))
 
 
 def write_matrix() -> dict[str, str]:

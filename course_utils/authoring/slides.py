@@ -1,34 +1,47 @@
 """Slides of a lesson: reveal.js in one HTML file, with the teacher's notes in the speaker view, and no network.
 
-Each heading of level 1 or 2 begins a column of slides, each of level 3 a slide below, and so do text after code, code
-after an output or a prediction, and an explanation: nobody reads the answer with the question. A heading without words
-stays with the next one. Imports, parameters and checks are left out; answer cells show the task, and the notes the
-answer. What a slide cannot hold goes on upon the next: `assets/slides.js` measures that in the browser.
+They follow the lesson's plan for 90 minutes. Each heading begins a slide. After that a slide is one step: what leads to
+a cell, the cell with its output, and the first paragraph about what was found. A prediction ends its slide: nobody
+reads the answer with the question. Folded code is for the notes, and so are the answers. What a slide cannot hold goes
+on upon the next, and what is shown one after the other is cut in pieces: `assets/slides.js` does both in the browser.
 """
 
 import ast
 import html
 import re
+from collections.abc import Iterable
 from importlib import util
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
-from course_utils.authoring import page
+from course_utils.authoring import pace, page
 from course_utils.authoring.editions import BUILD, read_built, teacher_texts, write_each
-from course_utils.authoring.source import called_with, defined_name, read_source, tags_of
+from course_utils.authoring.source import called_with, defined_name, read_source, read_whole, tags_of
 from course_utils.exercises.engine import find, find_prediction
 from course_utils.root import ASSETS, CourseError
 
+FOLDER = BUILD / "slides"
 LEFT_OUT = {"parameters", "injected-parameters", "check"}
-KEYS = r"[^.\s](?:(?!\n\n)[^.])*Shift\+Enter[^.]*\.\s*"  # a sentence about keys, of no use to a class
+FOLDED = {"setup", "explore"}  # of these, a class sees the output alone
+NOT_FOR_A_CLASS = re.compile(  # what is said of keys, folded cells and parts to leave out, and the minutes of a reader
+    r"^\*\*Minutes:\*\*.*\n?|\s*\([^()]*\bfolded\b[^()]*\)|"
+    r"[^.\s](?:(?!\n\n)[^.])*(?:Shift\+Enter|\bfolded\b|can wait: the lesson)[^.]*\.\s*",
+    re.MULTILINE,
+)
 NEXT = "before you run the next cell", "before the next slide"
 GO_ON = '<p class="goes-on">{}</p>'
+VOTE = '<p class="vote"><a href="/class#ask={}" target="class">Vote on the page of the class</a></p>'
+EXERCISE = re.compile(r"Exercise (\d+)")
+NOTHING = "nothing"  # so says a plan where a section leaves nothing for home
 
 
-def write_slides(lesson: str | None = None, folder: Path = BUILD / "slides") -> int:
-    """Write the slides of a lesson (`07`), or of all; `CourseError` where reveal.js is missing or a notebook is old."""
+def write_slides(lesson: str | None = None, everything: bool = False, folder: Path = FOLDER) -> int:
+    """Write the slides of a lesson (`07`), or of all; `CourseError` where reveal.js is missing or a notebook is old.
+
+    They have what the lesson's plan for 90 minutes has, or `everything`.
+    """
     found = util.find_spec("pyreveal")  # found, not imported: only its files are used
     if found is None:
         raise CourseError(page.explain_missing("pyreveal, which carries reveal.js,"))
@@ -37,7 +50,10 @@ def write_slides(lesson: str | None = None, folder: Path = BUILD / "slides") -> 
     reveal = tuple(file.read_text(encoding="utf-8") for file in files)
 
     def make(path: Path) -> str:
-        return page.export(cut(page.flatten_outputs(with_notes(path, read_built(path)))), reveal=reveal)
+        shown = with_notes(path, read_built(path))
+        if not everything:
+            shown = follow_plan(path, shown)
+        return page.export(cut(page.flatten_outputs(shown)), reveal=reveal)
 
     return write_each(lesson, folder / "NAME.slides.html", make, "the slides; S opens the speaker view with the notes")
 
@@ -49,21 +65,68 @@ def with_notes(path: Path, built: NotebookNode) -> NotebookNode:
     return whole
 
 
+def follow_plan(path: Path, notebook: NotebookNode) -> NotebookNode:
+    """What the plan for 90 minutes has of a lesson with notes: no *More*, and of the exercises for home only a list."""
+    whole = read_whole(path).cells
+    plan, parts = pace.plan(whole), pace.parts(whole, path.stem[:2])
+    core = {part.cell for part in parts if part.kind == pace.CORE}
+    in_the_room = {number for step in plan.steps for number in step.exercises}
+    kept, is_core, at_home = [], True, False
+    for cell in notebook.cells:
+        tags = tags_of(cell)
+        if "instructor" not in tags:  # a note goes with what it stands behind
+            is_core = cell.id in core
+        if cell.cell_type == "markdown" and "instructor" not in tags:
+            pieces = _split_at_headings(cell.source)
+            home = [_stays_for_home(title, in_the_room) for _, title, _ in pieces]
+            cell.source = "".join(part for (_, _, part), away in zip(pieces, home, strict=True) if not away)
+            at_home = home[-1]
+        if is_core and cell.source and not (at_home and {"answer", "check"} & set(tags)):
+            kept.append(cell)
+    notebook.cells = [*kept, nbformat.v4.new_markdown_cell(_say_homework(plan))]
+    return notebook
+
+
+def _stays_for_home(title: str, in_the_room: set[int]) -> bool:
+    exercise = EXERCISE.search(title)
+    return exercise is not None and int(exercise[1]) not in in_the_room
+
+
+def _say_homework(plan: pace.Plan) -> str:
+    sections = [f"- *{step.sections}:* {step.at_home}" for step in plan.steps if step.at_home != NOTHING]
+    return "\n".join(["## At home", "", plan.homework, "", *sections])
+
+
 def cut(notebook: NotebookNode) -> NotebookNode:
     """A lesson with notes and flat outputs as slides, which nbconvert reads from each cell's metadata `slideshow`."""
     slides = _Slides()
-    for cell in notebook.cells:
+    for place, cell in enumerate(notebook.cells):
         tags = set(tags_of(cell))
         if "instructor" in tags:
             slides.add(cell.source, "notes")
         elif cell.cell_type == "markdown":
-            slides.add_text(cell.source)
-        elif slides.is_of_imports(cell, tags):
+            slides.add_text(cell.source, _is_code_next(notebook.cells[place + 1 :]))
+        elif _is_left_out(cell):
             slides.note_definitions(cell.source)
-        elif not tags & LEFT_OUT:
+        else:
             slides.add_code(cell, tags)
             slides.note_answers(cell.source, tags)
     return nbformat.v4.new_notebook(cells=slides.cells)
+
+
+def _is_left_out(cell: NotebookNode) -> bool:
+    tags = set(tags_of(cell))
+    imports = all(isinstance(each, ast.Import | ast.ImportFrom) for each in ast.parse(cell.source).body)
+    return bool(tags & LEFT_OUT) or imports or ("setup" in tags and not cell.outputs)
+
+
+def _is_code_next(cells: Iterable[NotebookNode]) -> bool:
+    for cell in cells:
+        if cell.cell_type == "code" and not _is_left_out(cell):
+            return True
+        if cell.cell_type == "markdown" and "instructor" not in tags_of(cell):
+            return False
+    return False
 
 
 class _Slides:
@@ -72,61 +135,73 @@ class _Slides:
     def __init__(self) -> None:
         self.cells: list[NotebookNode] = []
         self.heading = ""
-        self.shown = ""  # "code" or "output", if the slide has one already
+        self.shown = ""  # "code", "output" or "question", if the slide has one already
         self.bare = False  # has it nothing but its heading?
-        self.imported = False  # was the last cell one of imports?
 
-    def add(self, part: NotebookNode | str, kind: str = "-") -> None:
+    def add(self, part: NotebookNode | str, kind: str = "-", tag: str = "") -> None:
         """Add a cell, or a text as a cell; `kind` is what it begins: "slide", "subslide", "notes" or "-", nothing."""
         cell = nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part
         cell.metadata["slideshow"] = {"slide_type": kind}
+        if tag:
+            cell.metadata["tags"] = [tag]
         cell.id = f"s{len(self.cells)}"
         self.cells.append(cell)
 
     def go_on(self) -> None:
         """Begin a slide below the last one, with the same heading."""
         self.add(GO_ON.format(html.escape(self.heading)), "subslide")
+        self.shown = ""
 
-    def add_text(self, text: str) -> None:
-        """Add a text, which is cut at its headings and loses the sentences that are of no use to a class."""
-        self.imported = False
-        for level, title, part in _split_at_headings(re.sub(KEYS, "", text).replace(*NEXT)):
+    def add_text(self, text: str, leads: bool) -> None:
+        """Add a text, cut at its headings. `leads`: is there code next, which its end is about?"""
+        pieces = _split_at_headings(NOT_FOR_A_CLASS.sub("", text).replace(*NEXT))
+        for level, title, part in pieces:
             if level:
-                self.heading = title
+                self.heading, self.shown = title, ""
             elif self.shown:
+                part = self._add_finding(part, leads and len(pieces) == 1)
+                if not part:
+                    continue
                 self.go_on()
             self.add(part, self._kind_of_text(level))
-            self.shown = ""
             self.bare = level > 0 and "\n" not in part.strip()
+
+    def _add_finding(self, text: str, leads: bool) -> str:
+        """Add what a text says of the output above it, and return the rest, which leads to the next code."""
+        if self.shown == "question":
+            return text
+        found, rest = _split_first_paragraph(text) if leads else (text, "")
+        if leads and not rest:  # one paragraph before code is about that code
+            return text
+        self.add(found, tag="found")
+        return rest
 
     def _kind_of_text(self, level: int) -> str:
         if level == 0 or self.bare:
             return "-"
         return "slide" if level < 3 else "subslide"
 
-    def is_of_imports(self, cell: NotebookNode, tags: set[str]) -> bool:
-        """Whether a cell imports, or is one of the setup without an output behind one that does."""
-        setup = "setup" in tags
-        return _imports(cell.source, setup) or (setup and self.imported and not cell.outputs)
-
     def note_definitions(self, source: str) -> None:
-        """Leave imports out; what is defined with them is for the notes."""
-        self.imported = True
+        """Leave folded code out; what it defines is for the notes."""
         if re.search(r"^(def|class) ", source, re.MULTILINE):
-            self.add(f"**Defined with the imports**\n\n```python\n{source}\n```", "notes")
+            self.add(f"**Defined in a folded cell**\n\n```python\n{source}\n```", "notes")
 
     def add_code(self, cell: NotebookNode, tags: set[str]) -> None:
-        """Add a code cell; behind an output, or with an explanation, it begins a slide of its own."""
-        self.bare = self.imported = False
-        if self.shown == "output" or "why" in tags:
+        """Add a code cell; behind a question or an output it begins a slide, unless it shows more of the same."""
+        self.bare = False
+        if self.shown == "question" or (self.shown == "output" and not tags & {"setup", "why"}):
             self.go_on()
+        if tags & FOLDED:
+            cell.metadata["transient"] = {"remove_source": True}
         if "answer" in tags:
             cell.outputs = []
-        if "why" in tags:
-            for output in cell.outputs:
+        for output in cell.outputs:
+            if "why" in tags:
                 output.data["text/html"] = output.data["text/html"].replace("<details>", "<details open>", 1)
+            elif "predict" in tags:
+                output.data["text/html"] += VOTE.format(called_with(cell.source, "predict"))
         self.add(cell)
-        self.shown = "output" if cell.outputs else "code"
+        self.shown = "question" if "predict" in tags else "output" if cell.outputs else "code"
 
     def note_answers(self, source: str, tags: set[str]) -> None:
         """Put what answers a prediction or an exercise into the notes."""
@@ -151,12 +226,10 @@ def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
     return [(len(start[1]), start[2].replace("`", ""), part) for start, part in found]
 
 
-def _imports(source: str, setup: bool) -> bool:
-    body = ast.parse(source).body
-    if setup:  # such a cell may do more than to import, and "find the course" tries to
-        return any(_is_import(node) for each in body for node in ast.walk(each))
-    return all(map(_is_import, body))
-
-
-def _is_import(node: ast.AST) -> bool:
-    return isinstance(node, ast.Import | ast.ImportFrom)
+def _split_first_paragraph(text: str) -> tuple[str, str]:
+    """The first paragraph, with the list or the code that it announces, and the rest."""
+    parts = re.split(r"\n\n(?=\S)", text.strip())
+    end = 1
+    while end < len(parts) and (parts[end - 1].endswith(":") or "\n\n".join(parts[:end]).count("```") % 2):
+        end += 1
+    return "\n\n".join(parts[:end]), "\n\n".join(parts[end:])

@@ -1,6 +1,7 @@
 """A lesson as text: its source file, and the editions of the notebook that are made from it, not run.
 
-A cell's id depends on its text alone, so that a change to one cell leaves the ids of all others.
+A cell's id depends on its text alone, so that a change to one cell leaves the ids of all others. The headings of
+exercises have no number there: each gets it here, and where the text says `exercise {its_name}`, it stands too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import hashlib
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -31,6 +33,7 @@ CELL_METADATA = (
     "tags",
 )  # what a source may set; a cell's title becomes its id
 PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
+UNNUMBERED = re.compile(r"^(##+ (?:More: )?Exercise)(?= · )", re.MULTILINE)
 _LANGUAGE = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}
 _LANGUAGE |= {"mimetype": "text/x-python", "nbconvert_exporter": "python", "pygments_lexer": "ipython3"}
 _KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
@@ -95,10 +98,29 @@ def _read(stem: str, text: str) -> NotebookNode:
         if "setup" in tags_of(cell):  # JupyterLab folds it
             cell.metadata.setdefault("jupyter", NotebookNode(source_hidden=True))
         cells[cell.id] = cell
+    _number_exercises([*cells.values()], stem)
     minutes = pace.say_minutes(pace.parts(cells.values(), stem[:2]))
     for cell in [*cells.values()][:1]:
         cell.source = pace.LINE.sub(lambda _: minutes, cell.source)
     return nbformat.v4.new_notebook(cells=list(cells.values()), metadata=copy.deepcopy(METADATA))
+
+
+def _number_exercises(cells: Sequence[NotebookNode], stem: str) -> None:
+    """Give the headings `Exercise · …` their numbers, and put them for `{name}`, as in "see exercise {name}"."""
+    texts = [cell for cell in cells if cell.cell_type == "markdown"]
+    numbers: dict[str, str] = {}
+    headings = 0
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            headings += len(UNNUMBERED.findall(cell.source))
+        elif "answer" in tags_of(cell) and headings > len(numbers):
+            numbers[defined_name(cell.source)] = str(headings)
+    if headings > len(numbers):
+        raise CourseError(f"{stem}: {headings} headings `Exercise · …`, but {len(numbers)} answer cells below them.")
+    count = itertools.count(1)
+    for cell in texts:
+        cell.source = UNNUMBERED.sub(lambda found: f"{found[1]} {next(count)}", cell.source)
+        cell.source = re.sub(r"\{(\w+)\}", lambda found: numbers.get(found[1], found[0]), cell.source)
 
 
 def learner(path: Path) -> NotebookNode:
@@ -144,7 +166,7 @@ def answer_cells(notebook: NotebookNode, lesson: str = "the notebook") -> dict[s
         if "answer" in tags_of(cell):
             name = defined_name(cell.source, where := place(lesson, number, cell.source))
             if name in found:
-                raise CourseError(f"{where}: another answer cell defines {name} already.")
+                raise CourseError(f"{where}: cell {notebook.cells.index(found[name]) + 1} defines {name} already.")
             found[name] = cell
     return found
 

@@ -20,7 +20,7 @@ from nbformat.corpus.words import generate_corpus_id as new_id
 
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab.merge import Answer, cells_by_id, find_answers, merge, move_in
-from course_utils.root import ASSETS, BACKUPS, ROOT, CourseError, repository, write_whole
+from course_utils.root import ASSETS, BACKUPS, PLACEHOLDER, ROOT, CourseError, repository, write_whole
 
 BASE = ".base"
 
@@ -64,7 +64,7 @@ def write_copies(folder: Path = ROOT / "build" / "copies") -> int:
     Raises `CourseError` as long as the course has no address.
     """
     address, get = repository(), (ASSETS / "get_course.txt").read_text(encoding="utf-8")
-    if address.endswith("/REPOSITORY"):
+    if address.endswith(PLACEHOLDER):
         raise CourseError(
             "The copies install the course from its address, and it has none yet. "
             "Write the address as `Repository` in pyproject.toml, run `make notebooks`, and then `make copies` again."

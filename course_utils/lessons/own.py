@@ -31,7 +31,7 @@ class OwnLook:
     shown: the picture as the network sees it, with the proportions of the photograph, (3, H, W) float32 in [0, 1].
     batch: what the model takes, (1, 3, H, W).
     layer: the dotted name of the layer whose maps are shown. maps: these maps, (C, h, w).
-    best: name and probability of the most likely classes, the best first.
+    shares: the probability of every class by its name, the likeliest first.
     chosen: what was asked for, a class or "one rather than another"; else empty.
     cut: whether the network sees only the middle of the picture, as torchvision's do of one that is not square.
     """
@@ -41,9 +41,23 @@ class OwnLook:
     batch: Tensor
     layer: str
     maps: Tensor
-    best: tuple[tuple[str, float], ...]
+    shares: dict[str, float]
     chosen: str = ""
     cut: bool = False
+
+    @property
+    def best(self) -> list[tuple[str, float]]:
+        """Name and probability of the most likely classes, the best first."""
+        return [*self.shares.items()][:SAID]
+
+    @property
+    def asked(self) -> list[str]:
+        """The classes that `chosen` names, one or two."""
+        return self.chosen.split(RATHER, 1) if self.chosen else []
+
+    def name(self, asked: str, words: str = "") -> str:
+        """A class, or `words` about it, with its probability, like "tabby (19%)"; a pair of classes has none."""
+        return f"{words or asked} ({self.shares[asked]:.0%})" if asked in self.shares else words or asked
 
     @property
     def said(self) -> str:
@@ -52,6 +66,8 @@ class OwnLook:
 
     def __str__(self) -> str:
         where = f"Layer {self.layer}: {len(self.maps)} maps of {' x '.join(map(str, self.maps.shape[1:]))}."
+        if self.chosen:
+            where += f"\nYou asked about: {', '.join(map(self.name, self.asked))}."
         if self.cut:
             where += "\nThe network sees only the middle of the picture."
         if self.network.pretrained:
@@ -88,9 +104,9 @@ def look_at(network: str = "", image: str | os.PathLike | Tensor = "", layer: st
     maps = seen[layer].calls[-1].output
     if not _has_places(maps):
         raise CourseError(f"layer {layer!r} of {network} returns no maps (1, C, h, w): choose another")
-    shown, best = pictures.undo_colours(found, batch[0]), tuple(found.best(logits, SAID))
+    shown, shares = pictures.undo_colours(found, batch[0]), dict(found.best(logits, len(found.classes)))
     before, after = (each.shape[1] / each.shape[2] for each in (image, shown))
-    return OwnLook(found, shown, batch, layer, maps[0], best, chosen, cut=abs(after / before - 1) > 0.02)
+    return OwnLook(found, shown, batch, layer, maps[0], shares, chosen, cut=abs(after / before - 1) > 0.02)
 
 
 def _find_last_maps(found: Classifier, seen: Recording) -> str:
@@ -117,8 +133,12 @@ def _has_places(output: object) -> bool:
 def show_strongest_maps(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """The picture, and over it the maps of the channels of the layer that respond most, each on its own scale."""
     strongest = pictures.find_strongest(own.maps, LIT)
-    heat = [None, *(scale_to_unit(relu(own.maps[channel])) for channel in strongest)]
-    labels = ["the picture", *(f"channel {channel}" for channel in strongest)]
+    maps = [relu(own.maps[channel]) for channel in strongest]
+    heat = [None, *map(scale_to_unit, maps)]
+    labels = [
+        "the picture",
+        *(_say_zero(f"channel {channel}", each) for channel, each in zip(strongest, maps, strict=True)),
+    ]
     sheet = _lay_out([pictures.draw_heat(_fit(own.shown), each, scale=1) for each in heat], labels)
     where = f"layer {own.layer} of {own.network.name}"
     words = f"The picture, and where the strongest channels of {where} respond: {', '.join(labels[1:])}."
@@ -133,7 +153,7 @@ def show_gradients(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """
     name = own.chosen or own.best[0][0]
     tiles, labels = [_fit(own.shown)], ["the picture"]
-    title = f"Why {name}? The root of the gradient's strength at each pixel, so that weak ones are seen"
+    title = f"Why {own.name(name)}? The root of the gradient's strength at each pixel, so that weak ones are seen"
     for label, method in (("gradient", input_gradient), ("guided", guided_backprop)):
         try:
             strength = find_strength(method(own.network.model, own.batch, own.network.read_target(name)))[0]
@@ -141,8 +161,8 @@ def show_gradients(own: OwnLook, titled: bool = True) -> pictures.Picture:
             title += f"; {own.network.name} has no ReLU, so there is no guided one"
             break
         tiles.append(_fit(scale_to_unit(strength.sqrt()).expand(3, -1, -1)))
-        labels.append(label)
-    words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {name}, it is bright."
+        labels.append(_say_zero(label, strength))
+    words = f"The picture, {', '.join(labels[1:])}: where a pixel matters for {own.name(name)}, it is bright."
     return pictures.show(_lay_out(tiles, labels), alt=words, title=title if titled else None, jpeg=True)
 
 
@@ -153,13 +173,12 @@ def show_grad_cams(own: OwnLook, titled: bool = True) -> pictures.Picture:
     """
     names = [name for name, _ in own.best[:EXPLAINED]]
     if own.chosen:
-        names = list(dict.fromkeys([*own.chosen.split(RATHER, 1), own.chosen]))
+        names = list(dict.fromkeys([*own.asked, own.chosen]))
     with explain(own.network.model, own.batch, own.layer) as run:
-        heat = scale_to_unit(relu(run.grad_cams([own.network.read_target(name) for name in names])))[:, 0]
-        known = dict(own.network.best(run.logits[0], len(own.network.classes)))
-    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in (None, *heat)]
-    shares = [f" ({known[name]:.0%})" if name in known else "" for name in names]
-    labels = ["the picture", *(f"why {name}?{share}" for name, share in zip(names, shares, strict=True))]
+        maps = relu(run.grad_cams([own.network.read_target(name) for name in names]))
+    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in (None, *scale_to_unit(maps)[:, 0])]
+    asked = [own.name(name, f"why {name}?") for name in names]
+    labels = ["the picture", *map(_say_zero, asked, maps)]
     where = f"{own.network.name}, layer {own.layer}"
     sheet = _lay_out(tiles, labels)
     alt = f"Grad-CAM of {where}: {', '.join(labels)}."
@@ -179,10 +198,11 @@ def show_rather(own: OwnLook) -> pictures.Picture:
         maps = relu(run.grad_cams([own.network.number_of(name) for name in names])).flatten(1)
         other = names[torch.cosine_similarity(maps[:1], maps).argmin()]
         asked = [f"{names[0]}{RATHER}{other}", f"{other}{RATHER}{names[0]}"]
-        heat = scale_to_unit(relu(run.grad_cams([own.network.read_target(each) for each in asked])))[:, 0]
-    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in heat]
-    alt = f"Two maps over the picture: {asked[0]}, and {asked[1]}."
-    return pictures.show(_lay_out(tiles, asked), alt=alt, jpeg=True)
+        maps = relu(run.grad_cams([own.network.read_target(each) for each in asked]))
+    tiles = [pictures.draw_heat(_fit(own.shown), each, scale=1) for each in scale_to_unit(maps)[:, 0]]
+    labels = [*map(_say_zero, asked, maps)]
+    alt = f"Two maps over the picture: {labels[0]}, and {labels[1]}."
+    return pictures.show(_lay_out(tiles, labels), alt=alt, jpeg=True)
 
 
 @torch.no_grad()
@@ -212,6 +232,11 @@ def show_grey_squares(own: OwnLook) -> pictures.Picture:
     words = f"With one of {len(boxes)} grey squares on the picture, it gets {least:.0%} to {most:.0%}"
     alt = f"Uncovered, {name} gets {before:.0%}. {words}, {middle:.0%} in the median. The picture shows the worst one."
     return pictures.show(sheet, alt=alt, jpeg=True)
+
+
+def _say_zero(label: str, heat: Tensor) -> str:
+    """The label of a map that has nothing to show says so."""
+    return label if heat.any() else f"{label} zero everywhere"
 
 
 def _fit(image: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from course_utils.live import screens
 from course_utils.live.material import Setting, settings_of
 from course_utils.live.people import Learner, Refused
 from course_utils.live.room import Room, Unknown
+from course_utils.root import ROOT
 
 MOST_STREAMS = 8  # of one learner: a ninth ends the first
 BEAT = 10  # seconds between two signs of life
@@ -33,6 +34,8 @@ TOGETHER = 0.01  # seconds in which reports are gathered before they go to the d
 PACE = (30, 2.0)  # reports of one learner: so many at once, and so many a second
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 HEADERS |= {"Content-Security-Policy": "frame-ancestors 'none'"}
+SLIDES = ROOT / "build" / "slides"
+NO_SLIDES = "There are no slides of lesson {0:02d} yet. Write them first:  make slides LESSON={0:02d}"
 DISK = "The class cannot write to its disk"
 
 
@@ -209,7 +212,7 @@ class ForLearners(_Handler):
 
 
 class ForInstructor(_Handler):
-    """The projected page, `class`, and the instructor's own one, `desk`."""
+    """The projected page, `class`, the instructor's own one, `desk`, and the `slides`, which lead to the `class`."""
 
     def prepare(self) -> None:
         """Refuse with 401 who is not the instructor, by the key in the address or by the cookie."""
@@ -223,6 +226,8 @@ class ForInstructor(_Handler):
         if key := self.get_argument("key", ""):  # it goes into a cookie, and leaves the address bar
             self.keep_cookie("instructor", key)
             self.redirect(f"/{page}")
+        elif page == "slides":
+            self._send_slides()
         elif part == "":
             self.finish(self.render_page(page))
         elif part == "/see":
@@ -246,8 +251,17 @@ class ForInstructor(_Handler):
         self.hall.moves.notify_all()
         self.finish({})
 
+    def _send_slides(self) -> None:
+        found = sorted(SLIDES.glob(f"{self.room.lesson:02d}_*.slides.html"))
+        self.set_header("Content-Security-Policy", "frame-ancestors 'self'")  # the speaker view shows them in frames
+        if not found:
+            self.set_status(404)
+            self.set_header("Content-Type", "text/plain")
+        self.finish(found[0].read_bytes() if found else NO_SLIDES.format(self.room.lesson))
+
 
 ROUTES = [
     ("/(|join|report|events|ballot|figure|favicon.ico)", ForLearners),
     ("/(class|desk)(/see|/do|)", ForInstructor),
+    ("/(slides)()", ForInstructor),
 ]

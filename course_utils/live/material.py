@@ -8,25 +8,15 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from course_utils.authoring import pace
 from course_utils.authoring.source import FOLDER, called_with, choose, learner, number_of, read_source, sources, tags_of
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
 HEADING = re.compile(r"^#{2,} ", re.MULTILINE)
 SVG = "image/svg+xml"
 MOST_LINES = 24  # of code beside a question
-
-
-class Step(NamedTuple):
-    """A row of the plan for 90 minutes: from when to when, the sections, what to do in the room and at home."""
-
-    start: int
-    end: int
-    sections: str
-    in_the_room: str
-    at_home: str
 
 
 class Figure(NamedTuple):
@@ -52,11 +42,9 @@ def lessons() -> list[str]:
     return [f"{number_of(path):02d}" for path in sources()]
 
 
-def plan_of(lesson: int) -> list[Step]:
+def plan_of(lesson: int) -> list[pace.Step]:
     """The plan for 90 minutes in the teacher's notes of a lesson."""
-    cells = read_source(*choose([f"{lesson:02d}"])).cells
-    notes = "\n".join(cell.source for cell in cells if "instructor" in tags_of(cell))
-    return [Step(int(start), int(end), *row) for start, end, *row in ROW.findall(notes)]
+    return pace.plan(read_source(*choose([f"{lesson:02d}"])).cells).steps
 
 
 @cache

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from course_utils.authoring.pace import Step
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import Prediction, predictions_of
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
-from course_utils.live.material import Step, lessons, plan_of, settings_of
+from course_utils.live.material import lessons, plan_of, settings_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
 
@@ -214,6 +215,7 @@ class Room:
             "remove_later": [str(each.number) for each in people],
             "lesson": lessons(),
             "prediction": [each.name for each in self.predictions_here],
+            "ask": self.predictions,
             "phase": PHASES if self.asked else (),
             "countdown": COUNTDOWNS,
             "timer": ("start", "stop"),
@@ -228,6 +230,10 @@ class Room:
             self.people.change_code()
         elif what == "lesson":
             self.choose(value)
+        elif what == "ask":  # from a slide
+            self.choose(f"{self.predictions[value].lesson:02d}")
+            self._move("prediction", value)
+            self.store.put("screen", "votes")
         elif what.startswith("remove"):
             self.people.remove(self._chosen(what, value))
         elif what == "countdown":

@@ -39,15 +39,16 @@
 # |---|---|---|---|
 # | 0 to 4 | A network that does not learn | read the code in silence; write the guesses down and take none of them up yet | nothing |
 # | 4 to 13 | Where does the gradient go? | the explorer in pairs; somebody computes 2 and 5 with chalk; the prediction by one vote | the third task of the explorer |
-# | 13 to 26 | A hook that looks · Back to the patient | exercise 1; the prediction with discussion and a second vote; then look at the guesses again | the example with vectors |
-# | 26 to 44 | A hook that changes | the first prediction by one vote; in the second, let a 30 and a 15 argue, and vote again; exercise 2 | the vector graph; exercise 3 |
+# | 13 to 26 | A hook that looks · Back to the patient | exercise {record_gradient}; the prediction with discussion and a second vote; then look at the guesses again | the example with vectors |
+# | 26 to 44 | A hook that changes | the first prediction by one vote; in the second, let a 30 and a 15 argue, and vote again; exercise {scale_gradient} | the vector graph; exercise {keep_positive} |
 # | 44 to 50 | A hook that writes into the gradient | the prediction with discussion and a second vote; do not hurry, because this bug is silent | the special case of `sum` |
 # | 50 to 53 | Two hooks, and the handle | show both cells | nothing |
-# | 53 to 65 | In which order do hooks on different tensors run? · Hooks made in a loop | one vote; the -10 and the 2 with a pencil; the three names | the mean; exercise 4 |
+# | 53 to 65 | In which order do hooks on different tensors run? · Hooks made in a loop | one vote; the -10 and the 2 with a pencil; the three names | the mean; exercise {record_by_name} |
 # | 65 to 70 | The patient, before and after · What old tutorials say · The case · Summary · Go further | the two curves; one sentence each from three people | the table |
 #
-# **Homework:** Exercises 3 and 4, and from the parts called *More* what each person likes. The plan takes 70 minutes,
-# because lesson 00 has the first 20 of the session.
+# **Homework:** Exercises {keep_positive} and {record_by_name}, and from the parts called *More* what each person likes.
+#
+# The plan takes 70 minutes, because lesson 00 has the first 20 of the session.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -268,7 +269,7 @@ for name, tensor in {"x": x, "y": y, "w": w, "z": z}.items():
 # %% [markdown]
 # `w.grad` is the value of `z`. The gradient of `z` itself was there for a moment, and the hook caught it.
 #
-# ### Exercise 1 · Record a gradient
+# ### Exercise · Record a gradient
 #
 # Replace the `...` in the answer cell, run the cell, and then run the `check` below it. A check tells you what is wrong
 # and for which input. If you are stuck, run `hint(record_gradient)` in a new cell. `replay(record_gradient)` shows what
@@ -434,7 +435,7 @@ o.backward()
 print("x.grad =", x.grad.tolist(), " y.grad =", y.grad.tolist(), " w.grad =", w.grad.tolist())
 
 # %% [markdown]
-# ### Exercise 2 · Scale a gradient
+# ### Exercise · Scale a gradient
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -457,7 +458,7 @@ def scale_gradient(tensor, factor):
 check(scale_gradient)
 
 # %% [markdown]
-# ### Exercise 3 · Keep only the positive part
+# ### Exercise · Keep only the positive part
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -706,7 +707,7 @@ print(names)
 # the line that made it, so it has to bring its name along. The loop over the patient's parameters did this with
 # `name=name`.
 #
-# ### Exercise 4 · Record several gradients by name
+# ### Exercise · Record several gradients by name
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -775,7 +776,7 @@ draw_curves(
 # A hook that nobody removes runs in every later backward pass. Sometimes you want only the first gradient, and then the
 # hook can take itself away.
 #
-# ### Exercise 5 · A hook that runs only once
+# ### Exercise · A hook that runs only once
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -798,8 +799,8 @@ def hook_once(tensor, hook):
 check(hook_once)
 
 # %% [markdown] tags=["instructor"]
-# **For discussion:** who removes the hook in exercise 5, and why may a hook remove itself? (Registering returns the
-# handle. The hook looks it up when it runs, which is later.)
+# **For discussion:** who removes the hook in exercise {hook_once}, and why may a hook remove itself? (Registering
+# returns the handle. The hook looks it up when it runs, which is later.)
 
 # %% [markdown] tags=["more"]
 # ## More: Hooks inside a network
@@ -854,7 +855,7 @@ print("fc1.weight.grad is all zero:", bool((net.fc1.weight.grad == 0).all()))
 # activation's name is gone before backward. A hook on a parameter stays as long as the parameter exists, so the cell
 # removes it.
 #
-# ### Exercise 6 · Freeze the biases
+# ### Exercise · Freeze the biases
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -974,7 +975,7 @@ for number_of_pass in (1, 2):
 # %% [markdown]
 # In the second pass the first hook still sees the 3 of the first pass, and the other one sees the sum, 6. That moment
 # is a good one for a step of the optimizer inside backward, because the gradient is no longer needed afterwards
-# (exercise 8).
+# (exercise {step_in_backward}).
 #
 # `torch.autograd.graph.register_multi_grad_hook` waits for the gradients of **several** tensors and calls your function
 # once. For a tensor that takes no part, your function gets `None`.
@@ -991,7 +992,7 @@ handle = torch.autograd.graph.register_multi_grad_hook([p, q, unused], report)
 handle.remove()
 
 # %% [markdown]
-# ### Exercise 7 · Wait for all of them
+# ### Exercise · Wait for all of them
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -1015,7 +1016,7 @@ def record_total_norm(tensors):
 check(record_total_norm)
 
 # %% [markdown]
-# ### Exercise 8 · An optimizer inside backward
+# ### Exercise · An optimizer inside backward
 
 # %% [markdown] tags=["sealed"]
 # 3 points
@@ -1042,11 +1043,11 @@ check(step_in_backward)
 # **Misconception:** "A hook on a leaf sees `.grad`." **Ask:** "In the second pass, what does the first hook print, and
 # what does the other one print?" **Answer:** 3 and 6: the plain hook runs before the gradient is added.
 #
-# **Misconception:** "`tensor.grad` holds it, I only have to read it in my function" (exercises 1 and 4). **Ask:** "When
-# does this line run, and what has happened by then?" **Then show:** a print in the body and one in the hook; let them
-# say which comes first.
+# **Misconception:** "`tensor.grad` holds it, I only have to read it in my function" (exercises {record_gradient} and
+# {record_by_name}). **Ask:** "When does this line run, and what has happened by then?" **Then show:** a print in the
+# body and one in the hook; let them say which comes first.
 #
-# **For discussion:** what does exercise 8 save? (Each gradient is freed as soon as it has been
+# **For discussion:** what does exercise {step_in_backward} save? (Each gradient is freed as soon as it has been
 # used, so they are never all in memory. It is not quite one at a time: the node of a Linear layer hands on the
 # gradients of its weight and its bias together.)
 

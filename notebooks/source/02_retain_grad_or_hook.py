@@ -37,16 +37,16 @@
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 4 | A training that fills the memory | collect guesses, and vote; write the votes down and take none of them up yet | nothing |
-# | 4 to 17 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise 1; collect the ways to get `None` from the room before you show them | nothing |
-# | 17 to 34 | Before or after the hooks? | the explorer in pairs; the prediction with discussion and a second vote; exercise 2 | nothing |
+# | 4 to 17 | Asking a tensor to keep its gradient · Reading .grad where there is none | exercise {gradients_of_all}; collect the ways to get `None` from the room before you show them | nothing |
+# | 17 to 34 | Before or after the hooks? | the explorer in pairs; the prediction with discussion and a second vote; exercise {arrived_and_passed_on} | nothing |
 # | 34 to 39 | Pause | a rest, or time to finish an exercise | nothing |
 # | 39 to 50 | What it costs | one vote; guesses for the four bars, then the chart | nothing |
-# | 50 to 73 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise 3; a task of yours, to be found in the table | the sigmoids; exercise 4 |
+# | 50 to 73 | One row of each gradient · When to use which | the prediction with discussion and a second vote; exercise {keep_first_row}; a task of yours, to be found in the table | the sigmoids; exercise {record_norms} |
 # | 73 to 76 | What forward saves for backward | guess the number before the cell runs | nothing |
 # | 76 to 86 | The patient, before and after · What old tutorials say · The case · Summary · Go further | the prediction with discussion and a second vote; the votes of the beginning | the table |
 #
-# **Homework:** Exercise 4. Whoever trains large networks should read the parts *Hooks on saved tensors* and *When saving
-# less goes wrong*.
+# **Homework:** Exercise {record_norms}. Whoever trains large networks should read the parts *Hooks on saved tensors*
+# and *When saving less goes wrong*.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -163,7 +163,7 @@ print("o.grad =", o.grad.item())
 # On a leaf `retain_grad()` does nothing, because a leaf keeps its gradient anyway. On a tensor that requires no
 # gradient, it raises an error.
 #
-# ### Exercise 1 · The gradients of all tensors
+# ### Exercise · The gradients of all tensors
 #
 # Replace the `...` in the answer cell, run the cell, and then run the `check` below it. A check tells you what is wrong
 # and for which input. If you are stuck, run `hint(gradients_of_all)` in a new cell. After three attempts,
@@ -322,7 +322,7 @@ o.backward()
 print("passed on:", z.grad.tolist())
 
 # %% [markdown]
-# ### Exercise 2 · What arrives, and what is passed on
+# ### Exercise · What arrives, and what is passed on
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -495,7 +495,7 @@ print(f"grad[0].clone()   {peak_of_backward(copy_of_first_row):5.2f} MiB")
 why("slices_kept")
 
 # %% [markdown]
-# ### Exercise 3 · One row and no more
+# ### Exercise · One row and no more
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -538,7 +538,7 @@ for layer, size in sizes.items():
 # %% [markdown]
 # Each sigmoid lets less than a quarter of the gradient through, and after seven of them almost nothing is left. This is called the **vanishing gradient**.
 #
-# ### Exercise 4 · One number per layer
+# ### Exercise · One number per layer
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -768,7 +768,7 @@ print("h.grad =", h.grad.tolist())
 why("retain_then_change")
 
 # %% [markdown]
-# ### Exercise 5 · Before and after a change
+# ### Exercise · Before and after a change
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -918,7 +918,7 @@ for way, pack in {"tensor": lambda tensor: tensor, "tensor.detach()": lambda ten
 # %% [markdown]
 # So a `pack` that keeps a tensor returns `tensor.detach()`: the same memory, without the graph.
 #
-# ### Exercise 6 · What forward saves
+# ### Exercise · What forward saves
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -1078,7 +1078,7 @@ try_hooks("unpack returns one number of 3", lambda tensor: tensor.detach(), lamb
 # number fits every shape by broadcasting. So compare `unpack(pack(tensor))` with `tensor` before you train with such
 # hooks.
 #
-# ### Exercise 7 · Half the memory
+# ### Exercise · Half the memory
 
 # %% [markdown] tags=["sealed"]
 # 3 points

@@ -35,11 +35,11 @@
 # | 0 to 3 | Two networks that do not learn | show the curves, collect guesses, give no answer | nothing |
 # | 3 to 9 | A hook that looks at the output | 9 and 18 on the board before the cell runs; both hooks | nothing |
 # | 9 to 20 | Which layer is ill? | in pairs: first investigate, then commit, then run; patient B by one vote | nothing |
-# | 20 to 33 | A network for a pencil | 89 with chalk before any cell runs; one vote; exercise 1 | nothing |
-# | 33 to 55 | The way back | the explorer in pairs; the first prediction with discussion and a second vote, the second by one vote; exercise 2 | nothing |
+# | 20 to 33 | A network for a pencil | 89 with chalk before any cell runs; one vote; exercise {silence_channel} | nothing |
+# | 33 to 55 | The way back | the explorer in pairs; the first prediction with discussion and a second vote, the second by one vote; exercise {reverse_gradient} | nothing |
 # | 55 to 60 | Pause | a rest, or time to finish an exercise | nothing |
 # | 60 to 64 | Hooks that nobody removed | run the cell twice, on the projector | nothing |
-# | 64 to 79 | All layers of a model | count calls and entries; the prediction with discussion and a second vote; exercise 3 | nothing |
+# | 64 to 79 | All layers of a model | count calls and entries; the prediction with discussion and a second vote; exercise {output_shapes} | nothing |
 # | 79 to 81 | What you would use every day | the timeline of `trace` | running `record` |
 # | 81 to 90 | The two patients, before and after · What old tutorials say · The case · Summary · Go further | one vote; the curves; the box with four arrows; one sentence each from three people | the table |
 #
@@ -367,7 +367,7 @@ print("fc1 with [2, 2, 2]:", net.fc1(2 * x).tolist())
 # 1 · 13 + 3 · 51 + 1 = 167. This is less than twice 89, because `fc1` and `fc2` add their biases only once.
 
 # %% [markdown]
-# ### Exercise 1 · Silence a channel
+# ### Exercise · Silence a channel
 #
 # Replace the `...` in the answer cell, run it, and then run the `check` below it. If you are stuck, run
 # `hint(silence_channel)` in a new cell. `solution(silence_channel)` opens after three attempts.
@@ -525,7 +525,7 @@ print("pre-hook: x.grad =", x.grad.tolist(), " fc2.weight.grad =", net.fc2.weigh
 # `x.grad` is the same in both cases. But the pre-hook changes what the layer *receives*, so the gradients of its own
 # parameters change too. The full backward hook changes only what the layers before it receive.
 #
-# ### Exercise 2 · Flip the gradient
+# ### Exercise · Flip the gradient
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -763,7 +763,7 @@ why("reused_relu")
 # - **A Sequential is not the only container.** This recipe hooks any other block as a whole and never looks inside it.
 #   `model.named_modules()` visits all modules at all depths. A *leaf* is a module without children.
 #
-# ### Exercise 3 · All leaves
+# ### Exercise · All leaves
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -796,7 +796,8 @@ check(output_shapes)
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say that `record` and `trace` belong to this course and not to PyTorch, and that they are short
-# enough to be read. Ask what they would need to write `record` themselves: exercises 4 and 5 are most of it.
+# enough to be read. Ask what they would need to write `record` themselves: exercises {hooked} and {SaveOutput} are most
+# of it.
 
 # %%
 with no_hooks_left(mixed), record(mixed, "relu", nn.Linear, gradients=True) as seen:
@@ -932,7 +933,7 @@ draw_curves(
 # manager of your own takes care of both.
 
 # %% [markdown]
-# ### Exercise 4 · Hooks for the length of a block
+# ### Exercise · Hooks for the length of a block
 
 # %% [markdown] tags=["sealed"]
 # 3 points
@@ -1221,7 +1222,7 @@ print("they hold the graph:", last.requires_grad, "  hooks left:", count_hooks(r
 # The object keeps the outputs themselves. They hold the whole graph in memory, and an in-place operation that follows can
 # change them. It is safer to store `output.detach().clone()`.
 #
-# ### Exercise 5 · An object that remembers
+# ### Exercise · An object that remembers
 #
 # Make a better `KeepOutputs`. Write a method for each `...`.
 
@@ -1256,7 +1257,7 @@ check(SaveOutput)
 # By itself, a pre-hook sees the positional arguments only. `help(nn.Module.register_forward_pre_hook)` names the option that
 # shows it the keyword arguments, too. A forward hook has the same option.
 #
-# ### Exercise 6 · Overrule the caller
+# ### Exercise · Overrule the caller
 
 # %% [markdown] tags=["sealed"]
 # 2 points

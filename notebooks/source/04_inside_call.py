@@ -36,10 +36,10 @@
 # |---|---|---|---|
 # | 0 to 4 | Patient C | let the room count the lines; give no answer | nothing |
 # | 4 to 13 | One call, step by step | the explorer in pairs, all three tasks | nothing |
-# | 13 to 26 | The fast path | the prediction with discussion and a second vote; exercise 1 | nothing |
+# | 13 to 26 | The fast path | the prediction with discussion and a second vote; exercise {takes_fast_path} | nothing |
 # | 26 to 30 | `forward()` directly | one vote; ask who has written `model.forward(x)` | nothing |
-# | 30 to 39 | Who comes first: global or local? | one vote; exercise 2 | nothing |
-# | 39 to 61 | Before and after forward | read the loop together, one line each, in turn; exercises 3 and 4 | nothing |
+# | 30 to 39 | Who comes first: global or local? | one vote; exercise {hooks_in_order} | nothing |
+# | 39 to 61 | Before and after forward | read the loop together, one line each, in turn; exercises {run_pre_hooks} and {run_forward_hooks} | nothing |
 # | 61 to 64 | Pause | a rest, or time to finish an exercise | nothing |
 # | 64 to 72 | The order of everything | pairs write the twelve hooks on paper before the last cell; the prediction with discussion and a second vote | nothing |
 # | 72 to 79 | What a full backward hook does to your tensors | draw the two nodes, and let the room find the consequences; one vote | nothing |
@@ -260,7 +260,7 @@ print_parts(Net(), x, hooks=[("forward hook", "global")])
 # %% [markdown]
 # Now no call takes the fast path. So use global hooks for debugging only: they slow down every call in the program.
 #
-# ### Exercise 1 · The fast path
+# ### Exercise · The fast path
 #
 # In the exercises you write a call of your own, step by step, without keyword arguments and legacy hooks. No exercise needs
 # your answer to another one.
@@ -374,7 +374,7 @@ with torch_module.register_module_forward_pre_hook(saying("global, registered se
 why("which_pre_hook_first")
 
 # %% [markdown]
-# ### Exercise 2 · The hooks of a call
+# ### Exercise · The hooks of a call
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -419,7 +419,7 @@ print_source("forward pre-hooks", "forward", "forward hooks", "return")
 #
 # The forward hooks work in the same way, but here no tuple is made: what a hook returns is the new output.
 #
-# ### Exercise 3 · Before forward
+# ### Exercise · Before forward
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -444,9 +444,10 @@ def run_pre_hooks(module, hooks, args):
 check(run_pre_hooks)
 
 # %% [markdown]
-# ### Exercise 4 · After forward
+# ### Exercise · After forward
 #
-# The keys in `started` are for exercise 5. If something raises, the call must know which hooks have had their turn.
+# The keys in `started` are for exercise {run_always_called}. If something raises, the call must know which hooks have
+# had their turn.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -767,7 +768,7 @@ fold_source("after an exception")
 # runs the always-called hooks *that have not run yet*, global ones first. If one of these raises too, PyTorch only warns
 # about it, because the first exception is the one that you need to see.
 #
-# ### Exercise 5 · When something raises
+# ### Exercise · When something raises
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -814,7 +815,7 @@ fold_source("insert a node", "backward pre-hooks", "full backward hooks", "legac
 # The last of these parts is for legacy hooks (`register_backward_hook`). They get no nodes. PyTorch walks from the output to its
 # `grad_fn` and puts the hook there, on the *last operation*. Lesson 09 shows what comes of it.
 #
-# ### Exercise 6 · A node that does nothing
+# ### Exercise · A node that does nothing
 #
 # This is the heart of `BackwardHook`. A class derived from `torch.autograd.Function` has a `forward` and a `backward`, both
 # static methods, and `apply` puts its node into the graph. This one triples what goes forward, and prints what comes back:
@@ -865,7 +866,7 @@ def pass_through(look, *tensors):
 check(pass_through)
 
 # %% [markdown]
-# ### Exercise 7 · Forward between two nodes
+# ### Exercise · Forward between two nodes
 #
 # `BackwardHook` does the same for inputs and outputs, and it can deal with more than tensors:
 #
@@ -900,16 +901,17 @@ check(forward_between_nodes)
 # %% [markdown] tags=["more"]
 # ## More: The proof
 #
-# Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises 1 to 5 as methods, so you can begin
-# here even without your own answers. It does not let you call torch's own `__call__`. Write your own. For the
-# backward hooks you need the class `BackwardHook`, which exercise 7 explains.
+# Now put everything together. `MiniSteps` is an `nn.Module` with the steps of exercises {takes_fast_path} to
+# {run_always_called} as methods, so you can begin here even without your own answers. It does not let you call torch's
+# own `__call__`. Write your own. For the backward hooks you need the class `BackwardHook`, which exercise
+# {forward_between_nodes} explains.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Say that a first difference is a success: it names the line to look at. Ask those who have "none"
 # to break one line on purpose, and to see where the traces part.
 
 # %% [markdown]
-# ### Exercise 8 · The call
+# ### Exercise · The call
 
 # %% [markdown] tags=["sealed"]
 # 4 points

@@ -35,15 +35,16 @@
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 10 | A network and a photograph · The first kernels are small pictures · From a kernel to a map | one vote; hide the labels of the four maps, and let them say which is which | reading about the two networks |
-# | 10 to 30 | A hook on every convolution | the recipe has two bugs: let the room look for them before you run; the first prediction with discussion and a second vote, the second by one vote; exercise 1 | nothing |
-# | 30 to 36 | Maps as a grid | one vote on the scale | exercise 2 |
-# | 36 to 47 | Five depths of a real network | the five sheets with covered titles, to be put in order; exercise 3 | exercise 4 |
+# | 10 to 30 | A hook on every convolution | the recipe has two bugs: let the room look for them before you run; the first prediction with discussion and a second vote, the second by one vote; exercise {keep_maps} | nothing |
+# | 30 to 36 | Maps as a grid | one vote on the scale | exercise {tile_maps} |
+# | 36 to 47 | Five depths of a real network | the five sheets with covered titles, to be put in order; exercise {zero_shares} | exercise {dead_channels} |
 # | 47 to 53 | Pause | the first half can end here | nothing |
-# | 53 to 67 | What does a channel follow? | the explorer, everybody, before anybody says what it is; one vote; exercise 5 | nothing |
-# | 67 to 84 | What do deeper layers do? | the guesses for the five layers on the board; the prediction with discussion and a second vote; the table; exercise 6 | the ten channels |
+# | 53 to 67 | What does a channel follow? | the explorer, everybody, before anybody says what it is; one vote; exercise {strongest_channels} | nothing |
+# | 67 to 84 | What do deeper layers do? | the guesses for the five layers on the board; the prediction with discussion and a second vote; the table; exercise {share_on_thing} | the ten channels |
 # | 84 to 88 | What old tutorials say · The case · Summary · Go further | which of these lines have they copied? | the table |
 #
-# **Homework:** Exercises 2 and 4, about 14 minutes; whoever keeps many maps also needs *What does keeping cost?* and exercise 8.
+# **Homework:** Exercises {tile_maps} and {dead_channels}, about 14 minutes; whoever keeps many maps also needs *What does
+# keeping cost?* and exercise {channel_means}.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -385,7 +386,7 @@ why("lowest_number_stored")
 # cell; `solution(keep_maps)` opens after three attempts.
 
 # %% [markdown]
-# ### Exercise 1 · Keep the maps
+# ### Exercise · Keep the maps
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -474,7 +475,7 @@ show(
 why("widest_and_narrowest_tile")
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 2 · Tiles for a grid
+# ### More: Exercise · Tiles for a grid
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -543,7 +544,7 @@ draw_depths({name: layer.output for name, layer in depths.items()})
 # 0 at every place of every picture.
 
 # %% [markdown]
-# ### Exercise 3 · How much is zero?
+# ### Exercise · How much is zero?
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -567,7 +568,7 @@ def zero_shares(model, x):
 check(zero_shares)
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 4 · Dead channels
+# ### More: Exercise · Dead channels
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -650,7 +651,7 @@ why("what_channel_53_follows")
 # mouse or a finger.
 
 # %% [markdown]
-# ### Exercise 5 · The strongest channels
+# ### Exercise · The strongest channels
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -800,7 +801,7 @@ draw_channels(maps, best)
 # one map for a whole class.
 
 # %% [markdown]
-# ### Exercise 6 · On the thing
+# ### Exercise · On the thing
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -913,7 +914,7 @@ for inplace in (True, False):
 # | | hooks | `create_feature_extractor` |
 # |---|---|---|
 # | reaches | what goes in and out of modules | every step, also `torch.relu(x)` and `x + y` in a forward |
-# | the rest of the model | runs, unless a hook raises (exercise 7) | is dropped behind the last map |
+# | the rest of the model | runs, unless a hook raises (exercise {run_to}) | is dropped behind the last map |
 # | an `if` or a loop that depends on values | no problem | cannot be followed |
 # | in-place layers | clone in the hook | set their `inplace` to False first |
 #
@@ -921,7 +922,7 @@ for inplace in (True, False):
 # stands, for gradients, and for changes.
 
 # %% [markdown]
-# ### Exercise 7 · So far and no further
+# ### Exercise · So far and no further
 
 # %% [markdown] tags=["sealed"]
 # 3 points
@@ -988,7 +989,7 @@ kept = []
 why("memory_of_one_map")
 
 # %% [markdown]
-# ### Exercise 8 · A mean without the maps
+# ### Exercise · A mean without the maps
 
 # %% [markdown] tags=["sealed"]
 # 2 points

@@ -33,18 +33,18 @@
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 18 | Which pixels matter? · Three units and a pencil | everybody crosses out on paper what each rule stops; the first prediction by one vote, the second with discussion and a second vote; exercise 1 | nothing |
-# | 18 to 41 | The rules as hooks | they write the deconvnet's line before you show it; exercises 2 and 3 | exercise 4 |
+# | 0 to 18 | Which pixels matter? · Three units and a pencil | everybody crosses out on paper what each rule stops; the first prediction by one vote, the second with discussion and a second vote; exercise {pass_relu} | nothing |
+# | 18 to 41 | The rules as hooks | they write the deconvnet's line before you show it; exercises {guide_relu} and {Guide} | exercise {class_gradient} |
 # | 41 to 43 | On a photograph | look first; write two conclusions down | nothing |
-# | 43 to 48 | Pause | nothing | other kinds of ReLU, and exercise 8 |
-# | 48 to 53 | From a gradient to a picture | one vote | exercise 5 |
-# | 53 to 70 | Does it follow the class? | the explorer, everybody; guesses for the three rules on the board; the prediction with discussion and a second vote; exercise 6 | the two kinds of similarity |
+# | 43 to 48 | Pause | nothing | other kinds of ReLU, and exercise {stop_in_place} |
+# | 48 to 53 | From a gradient to a picture | one vote | exercise {to_picture} |
+# | 53 to 70 | Does it follow the class? | the explorer, everybody; guesses for the three rules on the board; the prediction with discussion and a second vote; exercise {share_on} | the two kinds of similarity |
 # | 70 to 76 | And on photographs? | a vote before the table | the layers on the way down |
-# | 76 to 83 | Does it follow what was learned? | sketch the four curves before the chart; the prediction with discussion and a second vote | what the critics found; exercise 7 |
+# | 76 to 83 | Does it follow what was learned? | sketch the four curves before the chart; the prediction with discussion and a second vote | what the critics found; exercise {randomise_last} |
 # | 83 to 87 | What old tutorials say · The case · Summary · Go further | the two conclusions again; who still signs them? | the table |
 #
-# **Homework:** Exercises 4, 5 and 7, about 24 minutes; *Other kinds of ReLU* with exercise 8 for those who want it for
-# their own network.
+# **Homework:** Exercises {class_gradient}, {to_picture} and {randomise_last}, about 24 minutes; *Other kinds of ReLU*
+# with exercise {stop_in_place} for those who want it for their own network.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -248,7 +248,7 @@ why("guided_first_input")
 # cell; `solution(pass_relu)` opens after three attempts.
 
 # %% [markdown]
-# ### Exercise 1 · Three rules
+# ### Exercise · Three rules
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -324,13 +324,14 @@ with net[1].register_full_backward_hook(deconvnet_hook):
 print("without the hook:", gradient_at_input(net))
 
 # %% [markdown]
-# This is the [6, -4] of the pencil. The guided rule is as short, and you will find it: exercise 2 is that hook,
-# exercise 3 puts it on every ReLU of a network and takes it off again, and exercise 4 asks for the gradient. Together
-# they are the class "Guided Backprop" of the tutorials. The tutorials also store the output of every ReLU in a forward
-# hook. There is no need to, since `grad_input` has been multiplied by `f > 0` when your hook sees it.
+# This is the [6, -4] of the pencil. The guided rule is as short, and you will find it: exercise {guide_relu} is that
+# hook, exercise {Guide} puts it on every ReLU of a network and takes it off again, and exercise {class_gradient} asks
+# for the gradient. Together they are the class "Guided Backprop" of the tutorials. The tutorials also store the output
+# of every ReLU in a forward hook. There is no need to, since `grad_input` has been multiplied by `f > 0` when your hook
+# sees it.
 
 # %% [markdown]
-# ### Exercise 2 · One guided ReLU
+# ### Exercise · One guided ReLU
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -356,7 +357,7 @@ def guide_relu(relu):
 check(guide_relu)
 
 # %% [markdown]
-# ### Exercise 3 · All of them, for a while
+# ### Exercise · All of them, for a while
 
 # %% [markdown] tags=["sealed"]
 # 3 points
@@ -384,7 +385,7 @@ class Guide:
 check(Guide)
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 4 · The gradient of a class
+# ### More: Exercise · The gradient of a class
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -508,7 +509,7 @@ why("a_thousand_times")
 # or the numbers beside them.) A pause fits here.
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 5 · The usual picture
+# ### More: Exercise · The usual picture
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -624,7 +625,7 @@ for rule, pair in pairs.items():
 why("most_on_the_thing")
 
 # %% [markdown]
-# ### Exercise 6 · How much lies on the thing?
+# ### Exercise · How much lies on the thing?
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -847,7 +848,7 @@ why("random_classifier")
 # not look at the network at all.) And is a map that changes a good one? (Noise changes most of all.)
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 7 · A network that forgets
+# ### More: Exercise · A network that forgets
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -1011,7 +1012,7 @@ for name, net in nets.items():
 # **Misconception:** "No error, so it worked." **Ask:** "How would you notice?" **Answer:** count your hooks.
 
 # %% [markdown]
-# ### Exercise 8 · ReLUs that cannot be hooked
+# ### Exercise · ReLUs that cannot be hooked
 
 # %% [markdown] tags=["sealed"]
 # 1 point

@@ -35,17 +35,18 @@
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 12 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board: swap the two sums aloud; one vote; exercise 1 | nothing |
-# | 12 to 33 | A head that CAM does not know · Grad-CAM, line by line | five people for the five steps, each with one shape; one vote; exercise 3 | exercise 2 |
-# | 33 to 38 | Why the ReLU? · From numbers to a picture | one vote on the dog; the order of the three steps | exercise 4 |
-# | 38 to 49 | Is it right? Ask the masks | the level of chance, before you show it; exercise 5 | nothing |
+# | 0 to 12 | One picture, two questions · CAM: the linear layer, moved inside | the pencil example at the board: swap the two sums aloud; one vote; exercise {class_activation_map} | nothing |
+# | 12 to 33 | A head that CAM does not know · Grad-CAM, line by line | five people for the five steps, each with one shape; one vote; exercise {grad_cam_with_hooks} | exercise {channel_weights} |
+# | 33 to 38 | Why the ReLU? · From numbers to a picture | one vote on the dog; the order of the three steps | exercise {to_heatmap} |
+# | 38 to 49 | Is it right? Ask the masks | the level of chance, before you show it; exercise {pointing_game} | nothing |
 # | 49 to 55 | Pause | nobody reads ahead | nothing |
-# | 55 to 74 | A detective story | do not hurry: both predictions with discussion and a second vote; exercise 6 | nothing |
+# | 55 to 74 | A detective story | do not hurry: both predictions with discussion and a second vote; exercise {lost_answers} | nothing |
 # | 74 to 83 | What Grad-CAM cannot tell you | the explorer, everybody; then a vote on the absent class | the covered pictures |
 # | 83 to 88 | What old tutorials say · The case · Summary · Go further | which buoys are in their own data? | the table |
 #
-# **Homework:** Exercises 2 and 4, about 14 minutes. Of *More*, the photographs and the astronaut are what people talk about; the
-# product and exercise 7 are for those who liked lesson 06.
+# **Homework:** Exercises {channel_weights} and {to_heatmap}, about 14 minutes. Of *More*, the photographs and the
+# astronaut are what people talk about; the product and exercise {guided_grad_cam_product} are for those who liked
+# lesson 06.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -214,7 +215,7 @@ print(f"mean of the CAM + bias = {(cat_map.mean() + head.bias[cat]).item():.2f}"
 print(f"logit of the network   = {logits[0, cat].item():.2f}")
 
 # %% [markdown]
-# ### Exercise 1 · The map of one class
+# ### Exercise · The map of one class
 #
 # Replace the `...` in the answer cell, run it, then run the `check` below it. Stuck? Run `hint(class_activation_map)` in
 # a new cell; `solution(class_activation_map)` opens after three attempts.
@@ -293,7 +294,7 @@ print("weights", weights.tolist())
 print("map", pencil_map.tolist(), " after the ReLU", pencil_map.relu().tolist())
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 2 · Weights from a gradient
+# ### More: Exercise · Weights from a gradient
 
 # %% [markdown] tags=["sealed"]
 # 1 point
@@ -393,7 +394,7 @@ why("cam_over_grad_cam")
 # A factor changes no picture, because each map is stretched to its own range before it is drawn. So Grad-CAM **is** CAM
 # where CAM exists. It also works where CAM does not: on the flat head, at any layer, for any network with gradients.
 #
-# ### Exercise 3 · Grad-CAM with a hook
+# ### Exercise · Grad-CAM with a hook
 #
 # This is the whole method. The lesson's cell did it for one layer of one network; yours takes any. The second case of the
 # check has an in-place ReLU after the layer.
@@ -515,7 +516,7 @@ evidence.show_tiles(
 )
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 4 · A heat map to look at
+# ### More: Exercise · A heat map to look at
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -576,7 +577,7 @@ print(" ", str(localise(in_the_middle, things.masks, things.others)).replace(", 
 # are coarse and reach over the outline. The second list is a warning. A "map" that knows nothing and always points at the
 # middle reaches 21%, because painters (and photographers) put things there.
 #
-# ### Exercise 5 · The pointing game
+# ### Exercise · The pointing game
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -726,7 +727,7 @@ for what, shown in edited.items():
 why("painted_out")
 
 # %% [markdown]
-# ### Exercise 6 · The proof
+# ### Exercise · The proof
 #
 # Write the experiment as a function. It can be used with any change of the pictures and any class.
 
@@ -946,7 +947,7 @@ print(f"{'chance':16}{area:7.0%}{area:13.0%}{other_area:15.0%}")
 # Guided Backprop is not blind to the class on this network: it has 59% of its energy on the thing that was asked for. But
 # it leaves 11% on the *other* thing, and chance leaves 10%. The product leaves 1%.
 #
-# ### Exercise 7 · Guided Grad-CAM
+# ### Exercise · Guided Grad-CAM
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -1197,7 +1198,7 @@ why("the_astronaut")
 # %%
 from course_utils.lessons.own import look_at, show_grad_cams, show_grey_squares, show_rather
 
-own = look_at(own_network, own_image or find_kept() or picture.image, own_layer, own_class)
+own = look_at(own_network, own_image or find_kept() or scene("cat", "dog", seed=6).image, own_layer, own_class)
 print(own)
 show_grad_cams(own)
 

@@ -35,15 +35,16 @@
 #
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
-# | 0 to 17 | First half: four patients · A nan, and the layer that made it | the list of layers, read aloud; the prediction with discussion and a second vote; exercise 1 | the way back, and exercise 2 |
-# | 17 to 31 | One unit, one large step | one step by hand; one vote; exercise 3 | bringing the unit back |
-# | 31 to 37 | Gradients that explode | the table of three clips: which of them does a paper mean by "we clip"? One vote | exercise 4 |
-# | 37 to 50 | A memory that grows | the three numbers before you run the cell; the chain of holders; exercise 5 | nothing |
+# | 0 to 17 | First half: four patients · A nan, and the layer that made it | the list of layers, read aloud; the prediction with discussion and a second vote; exercise {first_bad_layer} | the way back, and exercise {first_bad_gradient} |
+# | 17 to 31 | One unit, one large step | one step by hand; one vote; exercise {dead_share} | bringing the unit back |
+# | 31 to 37 | Gradients that explode | the table of three clips: which of them does a paper mean by "we clip"? One vote | exercise {clip_as_it_passes} |
+# | 37 to 50 | A memory that grows | the three numbers before you run the cell; the chain of holders; exercise {watch_norms} | nothing |
 # | 50 to 55 | Pause | the first half can end here | nothing |
-# | 55 to 84 | Second half: what does the answer depend on? · Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise 6 | patching and Grad-CAM |
+# | 55 to 84 | Second half: what does the answer depend on? · Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise {patched_logits} | patching and Grad-CAM |
 # | 84 to 88 | What old tutorials say · The case · Summary · Go further | the four patients, and the hook that found each | the table |
 #
-# **Homework:** Exercises 2 and 4, about 16 minutes; for those who work with transformers, the attention and exercise 7.
+# **Homework:** Exercises {first_bad_gradient} and {clip_as_it_passes}, about 16 minutes; for those who work with
+# transformers, the attention and exercise {attention_maps}.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -177,7 +178,7 @@ net.softmax = nn.Softmax(dim=1)  # PyTorch's own
 print("answers:", [round(answer, 3) for answer in net(rows).flatten().tolist()])
 
 # %% [markdown]
-# ### Exercise 1 · Who made it?
+# ### Exercise · Who made it?
 #
 # Replace the `...` in the answer cell, run it, then run the `check` below it. Stuck? Run `hint(first_bad_layer)` in a new
 # cell; `solution(first_bad_layer)` opens after three attempts.
@@ -275,7 +276,7 @@ torch.where(x > 0, x.sqrt(), 0.0).sum().backward()
 print("torch.where:", x.grad.tolist())
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 2 · Who made it, on the way back?
+# ### More: Exercise · Who made it, on the way back?
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -416,7 +417,7 @@ print("1 step more, without the hook:", train(unit, steps=1, rate=0.1))
 # %% [markdown]
 # After eighteen steps the unit is back, as the pencil said.
 #
-# ### Exercise 3 · The dead, layer by layer
+# ### Exercise · The dead, layer by layer
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -548,7 +549,7 @@ for clip in ("all together", "each parameter", "as it passes"):
 why("last_of_a_hundred_layers")
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 4 · Clip as it passes
+# ### More: Exercise · Clip as it passes
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -670,7 +671,7 @@ gc.collect()
 print("alive after handle.remove():  ", reference() is not None)
 
 # %% [markdown]
-# ### Exercise 5 · A watch that cannot leak
+# ### Exercise · A watch that cannot leak
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -919,7 +920,7 @@ show(
 # The two agree here, and they need not: Grad-CAM asks what a *small* change would do, patching makes a *large* one. And an
 # answer that is told in two places survives when one of them is taken out.
 #
-# ### Exercise 6 · Patch
+# ### Exercise · Patch
 
 # %% [markdown] tags=["sealed"]
 # 3 points
@@ -1057,7 +1058,7 @@ for head, name in enumerate(HEADS):
 # The first head has a beautiful map, and nobody reads it: the weights after it are 0. No picture of the attention could have
 # told you that (Jain & Wallace, 2019; but see Wiegreffe & Pinter). Look, then test.
 #
-# ### Exercise 7 · The maps of any layer
+# ### Exercise · The maps of any layer
 
 # %% [markdown] tags=["sealed"]
 # 3 points

@@ -37,7 +37,7 @@
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 6 | Index | everybody looks for the answer to one question of their own | nothing |
-# | 6 to 15 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | one entry for each pair, told to the room in one sentence with its trap | all other entries; exercises 1 and 2 |
+# | 6 to 15 | Hooks on tensors · Hooks on the graph · Hooks on what forward saves · Hooks on modules · Hooks on all modules · Hooks on saving and loading · Hooks on optimizers · The order of a call | one entry for each pair, told to the room in one sentence with its trap | all other entries; exercises {Handle} and {compute_again} |
 # | 15 to 22 | When it does not fire, or fires twice | the prediction with discussion and a second vote; one case for each pair | the other cases |
 # | 22 to 24 | Several devices and processes · Hooks that are not run here | the numbers of the two processes | everything else |
 # | 24 to 27 | History: the legacy backward hook | one vote, for those who maintain old code | the further cells |
@@ -47,7 +47,8 @@
 # | 71 to 83 | Exercises: break this rule | rules 1 and 2 | rules 3 to 5 |
 # | 83 to 86 | What old tutorials say · Summary · Go further | the cheat sheet for everybody | the table |
 #
-# **Homework:** Puzzles 7 to 12, about 36 minutes; exercises 1 and 2 and rules 3 to 5 for those who liked it.
+# **Homework:** Puzzles 7 to 12, about 36 minutes; exercises {Handle} and {compute_again} and rules 3 to 5 for those who
+# liked it.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -544,7 +545,7 @@ with layer.register_full_backward_hook(lambda module, grad_input, grad_output: (
         print(str(error).split(" and is being")[0])
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 1 · The handle
+# ### More: Exercise · The handle
 #
 # Registering takes a key, puts the hook into a table, and returns a handle. The handle must not keep the table alive: a
 # handle that somebody forgot in a list would otherwise keep a whole network in memory. `weakref.ref(table)` refers to
@@ -2467,7 +2468,7 @@ dig(torch.utils.checkpoint._checkpoint_hook, "ret = frame.recomputed", "return r
 # catches the tensors as they are saved once more, in the same order. What remains is to look up the number.
 
 # %% [markdown] tags=["more"]
-# ### More: Exercise 2 · Rebuild checkpoint
+# ### More: Exercise · Rebuild checkpoint
 #
 # Twelve lines are enough for the heart of it. Do without the graph's number, and without stopping early.
 

@@ -33,11 +33,11 @@
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 15 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; nobody tells a suspicion; the prediction with discussion and a second vote | the experiment with a hook |
-# | 15 to 32 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise 1; the maps only after everybody has tried; one vote | nothing |
-# | 32 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote; exercise 2 | the three methods with many versions |
+# | 15 to 32 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise {prove}; the maps only after everybody has tried; one vote | nothing |
+# | 32 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote; exercise {share_on_the_cut} | the three methods with many versions |
 # | 53 to 58 | Pause | the first half can end here | nothing |
 # | 58 to 66 | One table | the rules, from the room, before those of the lesson; one vote | the intervals of two pairs |
-# | 66 to 79 | What can be read at a layer? | ask for the control before you show it; one vote; exercise 3 | nothing |
+# | 66 to 79 | What can be read at a layer? | ask for the control before you show it; one vote; exercise {logits_without} | nothing |
 # | 79 to 85 | What none of them can tell you | one claim for each group, then in turn | nothing |
 # | 85 to 89 | What my network saw · What old tutorials say · Summary · Go further | one question, the experiment and the control, from everybody | the table |
 #
@@ -277,7 +277,7 @@ from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_cas
 CasePage()
 
 # %% [markdown]
-# ### Exercise 1 · The verdicts
+# ### Exercise · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
 # judges the experiment. A right verdict does not pass with an experiment that proves nothing.
@@ -566,7 +566,7 @@ with net.features[16].register_forward_hook(cut):
 why("heat_behind_the_cut")
 
 # %% [markdown]
-# ### Exercise 2 · A unit test for any method
+# ### Exercise · A unit test for any method
 #
 # Make a tool of this: it should test a method that you do not know, on a network that you do not know.
 
@@ -775,7 +775,7 @@ for name, features in means.items():
 why("probe_of_a_random_network")
 
 # %% [markdown]
-# ### Exercise 3 · Take it away
+# ### Exercise · Take it away
 #
 # That something *can* be read does not mean that the network *uses* it. So take it away, and ask again. A property
 # that a probe reads is a direction in the space of channels. This exercise removes one direction at every place.

@@ -36,17 +36,17 @@
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 6 | A model that writes | prompts from the room, typed by you; ask what a token is | nothing |
-# | 6 to 22 | The residual stream | draw the stream as a line with boxes beside it; exercise 1 | nothing |
-# | 22 to 41 | What would each layer write? | the prediction with discussion and a second vote; then the explorer with prompts of their own; exercise 2 | nothing |
+# | 6 to 22 | The residual stream | draw the stream as a line with boxes beside it; exercise {residual_stream} | nothing |
+# | 22 to 41 | What would each layer write? | the prediction with discussion and a second vote; then the explorer with prompts of their own; exercise {layer_by_layer} | nothing |
 # | 41 to 46 | Pause | a rest, or time to finish an exercise | nothing |
-# | 46 to 64 | Where is the country? | the prediction with discussion and a second vote; read the table column by column; exercise 3 | nothing |
+# | 46 to 64 | Where is the country? | the prediction with discussion and a second vote; read the table column by column; exercise {patch_token} | nothing |
 # | 64 to 70 | One head of many | one vote | nothing |
-# | 70 to 77 | Steer | one vote; the control before anybody is impressed | exercise 4 |
-# | 77 to 83 | While it writes | one vote; the error of the patch, read aloud | exercise 5 |
+# | 70 to 77 | Steer | one vote; the control before anybody is impressed | exercise {steer} |
+# | 77 to 83 | While it writes | one vote; the error of the patch, read aloud | exercise {stream_while_writing} |
 # | 83 to 87 | What old tutorials say · Summary · Go further | one experiment that each person would make | the table |
 #
-# **Homework:** Exercises 4 and 5. Of *More*, the attention under SDPA is for those who work with transformers; the batches
-# are for everybody who will ever use padding.
+# **Homework:** Exercises {steer} and {stream_while_writing}. Of *More*, the attention under SDPA is for those who work
+# with transformers; the batches are for everybody who will ever use padding.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -145,7 +145,7 @@ print([name for name, _ in model.model.layers[0].named_children()])
 # for it take `output[0]`. With a tensor, `output[0]` is the first row of the batch, and nothing complains. So ask which
 # of the two you have.
 #
-# ### Exercise 1 · The residual stream
+# ### Exercise · The residual stream
 #
 # Replace the `...` in the answer cell, run it, and then run the `check` below it. The checks use small models with random
 # weights, so they work without SmolLM2. Stuck? Run `hint(residual_stream)` in a new cell.
@@ -234,7 +234,7 @@ LogitLens("The capital of France is", layer=1, language=language)
 why("when_it_says_paris")
 
 # %% [markdown]
-# ### Exercise 2 · Layer by layer
+# ### Exercise · Layer by layer
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -357,7 +357,7 @@ print(f"a random state of the same length: {write_with(noise * state.norm() / no
 why("where_the_country_is")
 
 # %% [markdown]
-# ### Exercise 3 · Patch one token
+# ### Exercise · Patch one token
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -523,7 +523,7 @@ for words, direction, strength in (
 why("too_strong")
 
 # %% [markdown]
-# ### Exercise 4 · Steer
+# ### Exercise · Steer
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -592,7 +592,7 @@ with model.model.layers[0].register_forward_hook(patch_fourth):
 why("tokens_in_each_call")
 
 # %% [markdown]
-# ### Exercise 5 · While it writes
+# ### Exercise · While it writes
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -645,7 +645,7 @@ check(stream_while_writing)
 # %% [markdown] tags=["more"]
 # ## More: One head less
 #
-# ### Exercise 6 · Silence a head
+# ### Exercise · Silence a head
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -691,7 +691,7 @@ for what, state in {"the last real token": together[len(rows[1]) - 1], "the last
     print(f"{what}: the state that the text has by itself: {torch.allclose(state, single[-1], atol=1e-2)}")
 
 # %% [markdown]
-# ### Exercise 7 · The last real token
+# ### Exercise · The last real token
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -851,5 +851,5 @@ why("a_list_of_states")
 # - Ben Allal et al., [SmolLM2](https://arxiv.org/abs/2502.02737) (2025): the model of this lesson.
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** At home: exercises 4 and 5, and a prompt of one's own, patched at every layer. Ask them to bring one that
-# does not behave as France and Italy do.
+# **On this slide:** At home: exercises {steer} and {stream_while_writing}, and a prompt of one's own, patched at every
+# layer. Ask them to bring one that does not behave as France and Italy do.

@@ -67,9 +67,13 @@ async () => {
     const shown = all.filter(each => each.getClientRects().length);
     const boxes = shown.filter(each => !each.closest('svg *, math *')).map(each => each.getBoundingClientRect());
     const code = shown.filter(each => each.matches('pre, code'));
+    const sizeOf = each => each.getBoundingClientRect();
+    const pictures = shown.filter(each => each.matches('img')).map(sizeOf);
+    const written = shown.filter(each => each.matches('.jp-Editor')).reduce((sum, each) => sum + sizeOf(each).height, 0);
     const cells = shown.filter(each => each.matches('.jp-Cell:not(:has(.goes-on))')).map(cell => ({
         code: cell.matches('.jp-CodeCell:not(.celltag_why, .celltag_predict)'),
-        alone: !cell.querySelector('.jp-Editor') && !cell.matches('.celltag_setup'),  // its code is folded
+        alone: !cell.querySelector('.jp-Editor') && !cell.matches('.celltag_setup, .celltag_explore'),  // folded code
+        continued: !!cell.closest('.continued, section:has(.celltag_found)'),
         height: cell.querySelector('img, svg') ? 0 : cell.getBoundingClientRect().height,
         picture: !!cell.querySelector('img, svg'),
     }));
@@ -80,10 +84,10 @@ async () => {
         hidden: Math.max(...[slide, ...shown].filter(each => getComputedStyle(each).overflowX !== 'visible')
             .map(each => Math.max(each.scrollHeight - each.clientHeight, each.scrollWidth - each.clientWidth))),
         code: code.map(each => parseFloat(getComputedStyle(each).fontSize) * scale),
-        cramped: shown.filter(each => each.matches('.jp-CodeCell:has(img)')).some(cell =>
-            cell.querySelector('.jp-Editor')?.getBoundingClientRect().height > 200 * scale &&
-            cell.querySelector('img').getBoundingClientRect().width < innerWidth / 2.05 &&
-            cell.querySelector('img').getBoundingClientRect().height < innerHeight / 1.65),
+        cramped: pictures.length === 1 && written > 200 * scale && pictures[0].width < innerWidth / 2.05 &&
+            pictures[0].height < innerHeight / 1.65,
+        lone: !slide.matches('.rest:not(:has(.celltag_found))') && !slide.querySelector('h1, h2, h3') && slide.innerText.split(/\s+/).length < 45 &&
+            !shown.some(each => each.matches('pre, li, td, img, svg, .predict, details')),
         bare: !shown.some(each => each.matches('p:not(.goes-on), li, td, pre, img, svg, summary')),
         goesOn: slide.querySelectorAll('.goes-on').length, title: slide.querySelectorAll('h1, h2, h3').length,
     };

@@ -5,8 +5,10 @@ from types import SimpleNamespace
 import pytest
 from faults import find_faults
 
+from course_utils.authoring import slides
 from course_utils.exercises import classroom
 from course_utils.exercises.engine import find
+from course_utils.live import handlers
 from course_utils.live.room import SCREENS
 from tests.browser.lab_page import SCRIPTS, find_port
 from tests.browser.live_class import LiveClass, running, start
@@ -284,3 +286,41 @@ def test_a_kill_in_the_middle_loses_nothing_and_the_page_comes_back_by_itself(br
     finally:
         process.terminate()
         process.wait()
+
+
+SHOW = """name => {
+    const { h, v } = Reveal.getIndices(document.querySelector(`a[href$='=${name}']`).closest('section'));
+    Reveal.slide(h, v);
+}"""
+
+
+def test_a_question_on_a_slide_opens_on_the_page_of_the_class(browser, tmp_path, monkeypatch):
+    pytest.importorskip("pyreveal", reason="slides need pyreveal: pip install -e '.[instructor]'")
+    monkeypatch.setattr(handlers, "SLIDES", tmp_path)
+    with running(tmp_path, lesson="01") as live:
+        live.ask("/slides", status=404, **live.cookie)
+        slides.write_slides("01", folder=tmp_path)
+        desk, shown = open_desk(browser, live), None
+        with desk.page.expect_popup() as opened:
+            desk.page.get_by_role("link", name="Open the slides").click()
+        deck = opened.value
+        deck.wait_for_function("window.Reveal && Reveal.isReady()")
+        live.press("lesson", "00")  # a slide's question also brings its lesson
+        for name, words in {"hook_on_a": "now sits on a instead of w", "hook_on_w": "the hook on the leaf w"}.items():
+            live.press("screen", "plan")
+            deck.evaluate(SHOW, name)
+            link = deck.locator(f"a[href$='={name}']")
+            if shown is None:
+                with deck.expect_popup() as opened:
+                    link.click()
+                shown = opened.value
+            else:  # in the same window
+                link.click()
+            shown.locator("#view").get_by_text(words).first.wait_for()
+            assert (live.room.asked.name, live.room.lesson) == (name, 1)
+        with deck.expect_popup() as opened:
+            deck.keyboard.press("s")
+        opened.value.frame_locator("#current-slide iframe").locator("section.present .predict").first.wait_for(
+            timeout=30_000
+        )
+        desk.close()

@@ -30,10 +30,11 @@ def pages(tmp_path_factory):
     (folder / "old.html").touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", None)
+        patch.setattr(site, "repository", lambda: "https://github.com/us/hooks")
         assert site.write_site(folder=folder) == 0
     found = {path.resolve(): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
     names = {path.stem for path in found if path.parent.name != "proofs"}
-    others = {"causes", "index", "glossary", "hooks", "matrix", "search", "print"}
+    others = {"causes", "cite", "index", "glossary", "hooks", "matrix", "search", "print"}
     assert names == {path.stem for path in sources()} | others
     assert len(found) == len(names) + len(read_programs().hooks), "a page of programs for each hook"
     return found
@@ -71,6 +72,24 @@ def test_a_page_has_the_whole_lesson_and_no_answer_outside_a_fold(pages, lesson)
         assert (left.count(asked), find_told(left, each)) == (1, [])
         assert f"It is {each.answer}.".replace("`", "") in folded
     assert ("With other settings" in folded) == (number_of(lesson) < 9)
+
+
+def test_each_page_says_where_to_run_it_to_edit_it_and_how_to_cite_it(pages):
+    for path, text in pages.items():
+        if path.stem not in ("search", "print") and path.parent.name != "proofs":
+            links = [each["href"] for each in read_page(text).select(".onwards a")]
+            lesson = path.stem if path.stem[:2].isdigit() else "00_start_here"
+            assert [link.split("/")[2] for link in links[:3]] == [
+                "mybinder.org",
+                "colab.research.google.com",
+                "github.com",
+            ]
+            assert all("us/hooks" in link for link in links[:3])
+            assert all(f"/{lesson}.ipynb" in link for link in links[:2])
+            assert links[2].endswith(f"/source/{path.stem}.py") == (lesson == path.stem)
+            assert links[3:] in (["cite.html"], ["#"])
+    cited = next(text for path, text in pages.items() if path.stem == "cite")
+    assert "@software{pytorch_hooks_course," in read_page(cited).get_text()
 
 
 @pytest.mark.browser

@@ -1,5 +1,7 @@
 """The slides of every lesson in a real browser: nothing is loaded, cut or too small; the speaker view has the notes."""
 
+import re
+
 import pytest
 
 from course_utils.authoring import slides
@@ -11,21 +13,25 @@ WIDTH, HEIGHT = 1280, 720
 PICTURE = 260  # the height below which a picture is hard to see
 
 
-def open_slides(context, folder, lesson):
+def open_slides(context, folder, lesson, everything=False):
     """The first slide of a lesson in a window, and how many slides there are."""
     for package in ("pyreveal", "latex2mathml"):
         pytest.importorskip(package, reason=f"slides need {package}: pip install -e '.[instructor]'")
     name = lesson.removesuffix(".ipynb")
-    slides.write_slides(name, folder)
+    slides.write_slides(name, everything, folder)
     page = context.new_page()
     page.goto((folder / f"{name}.slides.html").as_uri())
     page.wait_for_function("window.Reveal && Reveal.isReady()")
+    page.evaluate("Reveal.configure({fragments: false})")  # all steps of a slide at once
     return page, page.evaluate("Reveal.getTotalSlides()")
 
 
 def left_alone(cell, before):
-    """Whether a slide begins with an output that had room on the slide before, or whose code is not there."""
-    if not (cell and cell["code"] and cell["alone"]):
+    """Whether a slide begins with an output that had room on the slide before, or whose code is not there.
+
+    One that goes over several slides does not: each of them holds as many of its lines as there is room for.
+    """
+    if not (cell and cell["code"] and cell["alone"]) or cell["continued"]:
         return False
     room = before["bottom"] + (PICTURE if cell["picture"] else cell["height"])
     return not before["code"] or (not before["picture"] and room < 0.6 * HEIGHT)
@@ -38,9 +44,10 @@ def context(browser):
     context.close()
 
 
+@pytest.mark.parametrize("everything", [False, True], ids=["plan", "all"])
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda name: name.removesuffix(".ipynb"))
-def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, tmp_path, lesson):
-    shown, total = open_slides(context, tmp_path, lesson)
+def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, tmp_path, lesson, everything):
+    shown, total = open_slides(context, tmp_path, lesson, everything)
     seen, faults, last = [], [], None
     for number in range(1, total + 1):
         slide = shown.evaluate(SCRIPTS["look_at_slide"])
@@ -51,7 +58,8 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
             "only a title": slide["bare"],
             "no heading": not slide["heading"] or (slide["goesOn"] > 0) == (slide["title"] > 0),
             "a small picture below long code": slide["cramped"],
-            "keys": "Shift+Enter" in slide["words"],
+            "a lone sentence": slide["lone"],
+            "words about a notebook": re.search(r"Shift\+Enter|\bfolded|alt=", slide["words"]),
             "output without its code": left_alone(slide["first"], last),
         }
         last = slide["last"] and slide["last"] | {"bottom": slide["bottom"]}
@@ -62,11 +70,11 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
 
 def test_what_is_divided_is_all_there_and_in_order(context, tmp_path):
     """The longest output of the course, the source of a call, goes over many slides: each of its lines is on one."""
-    shown, total = open_slides(context, tmp_path, "04_inside_call.ipynb")
+    shown, total = open_slides(context, tmp_path, "04_inside_call.ipynb", everything=True)
     whole = context.new_page()
     whole.set_content((tmp_path / "04_inside_call.slides.html").read_text("utf-8").split("<script>")[0])
     told = "of => [...of.querySelectorAll('.slides > section')].map(each => [...each.querySelectorAll('pre')]"
-    told += ".filter(pre => !pre.closest('aside')).map(pre => pre.textContent).join(''))"
+    told += ".filter(pre => !pre.closest('aside')).map(pre => pre.textContent).join('').replace(/\\n\\s*\\n/g, '\\n'))"
     asked = f"() => ({told})(document)"
     before, after = whole.evaluate(asked), shown.evaluate(asked)
     assert after == before
