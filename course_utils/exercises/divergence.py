@@ -182,6 +182,10 @@ def _count_left(run: Run, part: int, key: Key) -> int:
 def _tell_call(cell: Cell, *_: Any) -> str:
     on = cell.key[2]
     if len(cell.mine) != len(cell.right):
+        several = on.removeprefix("a function in ")
+        if several != on:
+            calls = [f"{len(events)} call{'' if len(events) == 1 else 's'}" for events in (cell.mine, cell.right)]
+            return f"your answer makes {calls[0]} of functions in {several}; a right one makes {calls[1]}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
