@@ -235,6 +235,7 @@ def run_pre_hooks(rng):
     hooks = {1: lambda _, args: (args[1], args[0]), 2: note, 3: lambda _, args: args[1] * 2, 4: note}
     yield case(hooks, (x, y), "a hook that swaps two arguments, and one that returns a single one")
     yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
+    yield case({9: lambda *_: 7, 6: note}, (x, y, 5), "three arguments, and a hook that returns a single one")
     hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
     yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
     hooks = {2: lambda _, args: [args[0], args[0]], 4: note, 1: lambda _, args: (None,), 3: note}
@@ -681,8 +682,8 @@ def MiniModule(rng):
             if who == "forward":
                 forward = layer.forward
                 layer.forward = lambda *args: fail() or forward(*args)
-            elif who == "pre-hook":
-                layer.register_forward_pre_hook(fail)
+            elif who == "pre-hook":  # before the other, so that the arguments are those of the call
+                layer.register_forward_pre_hook(fail, prepend=True)
             elif who == "hook":
                 layer.register_forward_hook(fail)
             elif who == "always hook":
