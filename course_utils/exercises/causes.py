@@ -146,7 +146,7 @@ def relate_numbers(got: Cases, key: Cases) -> str:
 
 
 def _has_shape(fact: Fact) -> bool:
-    return fact.mine.get("shape") == fact.expected.get("shape")
+    return all(fact.mine.get(what) == fact.expected.get(what) for what in ("shape", "dtype"))
 
 
 def _is_a_count(words: str, expected: Plain) -> bool:

@@ -24,9 +24,9 @@ from course_utils.exercises.declaration import predictions_of as predictions_of
 from course_utils.exercises.edits import define
 from course_utils.exercises.evidence import CaseMaker, Evidence, names_used, observe_all
 from course_utils.exercises.judging import find_first_wrong, judge
-from course_utils.exercises.outcome import Outcome
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds
-from course_utils.exercises.repair import find_repair
+from course_utils.exercises.repair import find_repair, with_return
 from course_utils.root import ANSWERS, CourseError, has_answers
 
 LESSONS = "course_utils.lessons"
@@ -152,9 +152,20 @@ class Exercise(Declaration):
         outcome = self.judge(got, reference, mistakes)
         if not (outcome.passed or outcome.cause) and has_answers():
             outcome = self.judge(got, reference, self._lazily(self._pairs_like(function), seed))
+        if outcome.stage is Stage.RETURNED_NOTHING and outcome.cause:
+            return replace(outcome, cause=self._add_cause_behind(outcome.cause, function, reference, seed))
         if outcome.passed or outcome.cause:
             return outcome
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))
+
+    def _add_cause_behind(self, cause: str, function: Callable, reference: Cases, seed: int) -> str:
+        """The cause, and what else is wrong with an answer that returns nothing: no case comes to see that by itself."""
+        whole = with_return(function)
+        if whole is None:
+            return cause
+        outcome = self.judge(self.observe(whole, seed), reference, self._lazily(self.mistakes, seed))
+        causes = dict.fromkeys((*cause.split(BESIDES), *outcome.cause.split(BESIDES)))
+        return BESIDES.join(filter(None, causes))
 
     def _find_cause(self, function: Callable, seed: int, got: Cases, reference: Cases) -> str:
         """What holds of the answer with the inputs of two seeds; empty if nothing."""

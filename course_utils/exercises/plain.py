@@ -32,7 +32,7 @@ NAMES = {
     "tensor without numbers": "a tensor whose numbers cannot be read (on the meta device, or sparse)",
     "function": "a function",
     "context manager": "a context manager",
-    **dict.fromkeys(GENERATORS, "a generator (the function uses `yield` or `async`; use `return`)"),
+    **dict.fromkeys(GENERATORS, "a generator, which has not run yet"),
 }
 
 

@@ -22,8 +22,9 @@ DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
 
 class Repair(NamedTuple):
-    """An answer with one edit: the sentence that says what is wrong without it, and the function."""
+    """An answer with one edit: which kind of edit, the sentence that says what is wrong without it, and the function."""
 
+    operator: str
     sentence: str
     function: Callable
 
@@ -38,6 +39,11 @@ def find_repair(function: Callable, passes: Callable[[Callable], bool]) -> str:
     end = time.monotonic() + SECONDS
     tried = itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function))
     return next((repair.sentence for repair in tried if passes(repair.function)), "")
+
+
+def with_return(function: Callable) -> Callable | None:
+    """An answer that returns what its last line makes, where it returns nothing; None where there is no such line."""
+    return next((repair.function for repair in repairs_of(function) if repair.operator == "add return"), None)
 
 
 def repairs_of(function: Callable) -> Iterator[Repair]:
@@ -56,7 +62,7 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
         edited = None if operator in NO_SLIPS else define(source, tree.name, namespace)
         if edited is not None:
             number = _line_of(old, tree) - 1
-            yield Repair(_say(operator, old, new, first + number, lines[number].strip()), edited)
+            yield Repair(operator, _say(operator, old, new, first + number, lines[number].strip()), edited)
 
 
 def _line_of(node: ast.AST, tree: ast.AST) -> int:

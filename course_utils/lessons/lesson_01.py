@@ -147,8 +147,8 @@ def freeze_biases(rng):
         x = rng.whole(1, 2).to(next(model.parameters()).dtype)
 
         def frozen_then_not(handles, model=model, x=x):
-            for _ in range(2):
-                model(x).sum().backward()
+            for scale in (1, 2.0**100):  # so that what is nearly 0 shows
+                (scale * model(x)).sum().backward()
             frozen = {key: parameter.grad for key, parameter in model.named_parameters()}
             for handle in handles:
                 handle.remove()

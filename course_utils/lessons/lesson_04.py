@@ -122,7 +122,7 @@ class _Outputs(list):
 @exercise
 def takes_fast_path(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
-    situations += ["a full backward hook that was removed", "an empty list that is a forward hook"]
+    situations += ["a backward hook of the old kind", "a full backward hook that was removed", "an empty list that is a forward hook"]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
     situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:
@@ -142,6 +142,8 @@ def takes_fast_path(rng):
             entries = [(module, "forward_hooks", 5, _Outputs())]
         elif situation == "a hook on its weight":
             module.weight.register_hook(do_nothing)
+        elif situation == "a backward hook of the old kind":
+            module._backward_hooks[5] = do_nothing  # and `_is_full_backward_hook` is not set
         elif situation == "a state-dict hook":
             module._state_dict_hooks[8] = do_nothing
         elif situation == "a full backward hook that was removed":
@@ -267,8 +269,8 @@ def run_forward_hooks(rng):
     watch = Watch(module, "register_forward_hook")
     note, log = watch.note, watch.log
 
-    def seen(_):
-        return watch.tell()
+    def seen(output):
+        return watch.tell() | {"the type of the output": type(output).__name__}
 
     def case(hooks, output, shown, *, started=(), args=(x, y)):
         given = {"module": module, "hooks": hooks, "args": args, "output": output, "started": set(started)}
