@@ -91,8 +91,8 @@ def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
 
 
 def _runs_otherwise(cell: Cell) -> bool:
-    """Whether a module, or a function that is given alone, runs more or fewer times than in a right run, but runs."""
-    return bool(cell.mine) and len(cell.mine) != len(cell.right) and "function in" not in cell.key[2]
+    """Whether a module runs more or fewer times than in a right run, but runs."""
+    return cell.key[1] == "module" and bool(cell.mine) and len(cell.mine) != len(cell.right)
 
 
 def _find_missing_hook(mine: Run, ways: Sequence[Run], part: int) -> Cell | None:

@@ -122,7 +122,11 @@ class _Outputs(list):
 @exercise
 def takes_fast_path(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
-    situations += ["a backward hook of the old kind", "a full backward hook that was removed", "an empty list that is a forward hook"]
+    situations += [
+        "a backward hook of the old kind",
+        "a full backward hook that was removed",
+        "an empty list that is a forward hook",
+    ]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
     situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:

@@ -402,7 +402,9 @@ def clear_after_step(rng):
         optimizer.step()
         return {"w.grad": w.grad, "x.grad": x.grad, "v.grad": v.grad}
 
-    shown = "SGD on u, without a gradient, and w; after your function come v, with a gradient of zeros, and x, frozen later"
+    shown = (
+        "SGD on u, without a gradient, and w; after your function come v, with a gradient of zeros, and x, frozen later"
+    )
     yield Case({"optimizer": optimizer}, add_later, shown=shown)
 
 
@@ -414,20 +416,29 @@ def first_arrival(rng):
         b = a * factor
         tensors = [a, b] if first else [b, a]
 
-        def backward(handle, x=x, a=a, b=b, seen=seen, factor=factor):
+        def backward(handle, x=x, b=b, seen=seen, factor=factor):
             (b * factor).sum().backward(retain_graph=True)
             b.register_hook(lambda grad: grad.mul_(100))
             (b * factor).sum().backward(retain_graph=True)
             found = {"the list after two backwards": list(seen)}
-            for factors in (a, torch.zeros(2)):
-                (a * factors.detach()).sum().backward(retain_graph=True)
-            found |= {"the list after two backwards more, from a alone, the last with zeros,": list(seen)}
             handle.remove()
             (b * 2).sum().backward()
             return found | {"the length of the list after handle.remove()": len(seen), "x.grad": x.grad}
 
         shown = f"tensors = {'[a, b]' if first else '[b, a]'}, where b = a · s"
         yield Case({"tensors": tensors, "seen": seen}, backward, shown, fresh=True)
+    c, slope, alone = rng.leaf(2), rng.quarters(2), []
+    d, e = 2 * c, 3 * c
+
+    def one_of_two(handle):
+        (d * slope).sum().backward(retain_graph=True)
+        (d + 0 * e).sum().backward(retain_graph=True)
+        (0 * e).sum().backward()
+        handle.remove()
+        return {"the list after three backwards": alone}
+
+    shown = "tensors = [d, e], where d = 2c and e = 3c, and three backwards: from d, from both, from e with zeros"
+    yield Case({"tensors": [d, e], "seen": alone}, one_of_two, shown, fresh=True)
 
 
 @exercise
