@@ -159,7 +159,7 @@ class Exercise(Declaration):
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))
 
     def _add_cause_behind(self, cause: str, function: Callable, reference: Cases, seed: int) -> str:
-        """The cause, and what else is wrong with an answer that returns nothing: no case comes to see that by itself."""
+        """The cause, and what else is wrong with an answer that returns nothing: no case sees that by itself."""
         whole = with_return(function)
         if whole is None:
             return cause

@@ -63,6 +63,10 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "module", "value": type(value).__name__}
     if isinstance(value, (Mapping, list, tuple, set, frozenset)) or type(value).__name__ in LISTS:
         return _plain_items(value, depth + 1)
+    return _plain_object(value)
+
+
+def _plain_object(value: object) -> Plain:
     if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
     if callable(getattr(type(value), "remove", None)):  # a learner's own class may be one for several hooks

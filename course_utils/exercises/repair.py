@@ -22,7 +22,7 @@ DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
 
 class Repair(NamedTuple):
-    """An answer with one edit: which kind of edit, the sentence that says what is wrong without it, and the function."""
+    """An answer with one edit: the kind of edit, the sentence that says what is wrong without it, the function."""
 
     operator: str
     sentence: str

@@ -367,7 +367,7 @@ def note_failures(rng):
             layer(torch.ones(1))
             return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
 
-        shown = f"notes from before, and a layer called with {', '.join(map(str, numbers))} (after an error sometimes with nan)"
+        shown = f"notes from before, and a layer called with {', '.join(map(str, numbers))}"
         yield Case({"layer": layer, "notes": notes}, call, shown)
 
 
