@@ -193,8 +193,8 @@ def _tell_call(cell: Cell, *_: Any) -> str:
     if len(cell.mine) != len(cell.right):
         several = on.removeprefix("a function in ")
         if several != on:
-            calls = [f"{len(events)} call{'' if len(events) == 1 else 's'}" for events in (cell.mine, cell.right)]
-            return f"your answer makes {calls[0]} of functions in {several}; a right one makes {calls[1]}"
+            mine, right = len(cell.mine), len(cell.right)
+            return f"the number of times that functions in {several} run is {mine} in all; in a right run it is {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
