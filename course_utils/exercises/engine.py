@@ -153,19 +153,12 @@ class Exercise(Declaration):
         if not (outcome.passed or outcome.cause) and has_answers():
             outcome = self.judge(got, reference, self._lazily(self._pairs_like(function), seed))
         if outcome.stage is Stage.RETURNED_NOTHING and outcome.cause:
-            return replace(outcome, cause=self._add_cause_behind(outcome.cause, function, reference, seed))
+            whole = with_return(function)
+            behind = self.judge(self.observe(whole, seed), reference, mistakes).cause if whole else ""
+            return replace(outcome, cause=_join_causes(outcome.cause, behind))
         if outcome.passed or outcome.cause:
             return outcome
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))
-
-    def _add_cause_behind(self, cause: str, function: Callable, reference: Cases, seed: int) -> str:
-        """The cause, and what else is wrong with an answer that returns nothing: no case sees that by itself."""
-        whole = with_return(function)
-        if whole is None:
-            return cause
-        outcome = self.judge(self.observe(whole, seed), reference, self._lazily(self.mistakes, seed))
-        causes = dict.fromkeys((*cause.split(BESIDES), *outcome.cause.split(BESIDES)))
-        return BESIDES.join(filter(None, causes))
 
     def _find_cause(self, function: Callable, seed: int, got: Cases, reference: Cases) -> str:
         """What holds of the answer with the inputs of two seeds; empty if nothing."""
@@ -194,6 +187,11 @@ class Exercise(Declaration):
 
     def __repr__(self) -> str:
         return f"{self.name}: run the answer cell that defines it, then check({self.name})"
+
+
+def _join_causes(cause: str, behind: str) -> str:
+    """The causes that an answer has which returns nothing, and those that only show when it returns something."""
+    return BESIDES.join(filter(None, dict.fromkeys((*cause.split(BESIDES), *behind.split(BESIDES)))))
 
 
 def exercise(make_cases: CaseMaker) -> Exercise:

@@ -100,11 +100,12 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
                 continue
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, world, limit))
-            tables += [each._backward_hooks for each in case.watched().values() if getattr(each, "_backward_hooks", 0)]
+            hooks = (getattr(each, "_backward_hooks", None) for each in case.watched().values())
+            tables += [table for table in hooks if isinstance(table, dict)]
             if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
-        del case, cases, used
+        del case, cases, used, hooks
         for table in tables:
             table.clear()  # a hook may use the very tensor that it is on, and torch frees neither of the two
         if not all(storage.expired() for storage in itertools.chain(*storages)):
