@@ -236,11 +236,11 @@ def test_check_of_something_else_says_what_to_give(thing, words):
 @pytest.mark.parametrize(
     ("answer", "cause"),
     [
-        (lambda x: -x, "Every number has the other sign."),
-        (lambda x: x.abs(), "The numbers are right but for the signs of some."),
-        (lambda x: x.flip(0), "The numbers are right, and stand in another order."),
-        (lambda x: x * 4, "Every number is 4. times what it should be."),
-        (lambda x: x - 0.5, "Every number differs by -0.5 from what it should be."),
+        (lambda x: -x, "Every wrong number has the other sign."),
+        (lambda x: x.abs(), "Where numbers are wrong, only signs are."),
+        (lambda x: x.flip(0), "Where numbers are wrong, the right ones stand there in another order."),
+        (lambda x: x * 4, "Every wrong number is 4. times what it should be."),
+        (lambda x: x - 0.5, "Every wrong number differs by -0.5 from what it should be."),
         (lambda x: x * torch.tensor([1.0, 2.0, 3.0]), ""),
         (lambda x: x.tolist(), ""),
     ],

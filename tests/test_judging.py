@@ -28,7 +28,8 @@ RAISED = case_of(1, raised=ERROR)
     ("got", "expected", "words"),
     [
         ((1, 2), [1, 2], None),
-        (3, 3.0, None),
+        (3.0, 3, None),
+        (3, 3.0, "a whole number (int); expected a number (float)"),
         (True, 1, "a bool; expected a whole number (int)"),
         ([1, 2], [1, 2, 3], "[1, 2]; expected [1, 2, 3]"),
         ([1], [], "your function returned [1]; expected []"),
@@ -107,7 +108,7 @@ def cases_of(*values):
 @pytest.mark.parametrize(
     ("got", "expected", "relation"),
     [
-        (cases_of([2, 4], [6, 8]), cases_of([1, 2], [3, 4]), "Every number is 2. times what it should be."),
+        (cases_of([2, 4], [6, 8]), cases_of([1, 2], [3, 4]), "Every wrong number is 2. times what it should be."),
         (cases_of([2, 4], [3, 4]), cases_of([1, 2], [3, 4]), ""),  # not in the second case
         (cases_of([2, 4], [3, 5]), cases_of([1, 2], [3, 5]), ""),
         (cases_of([2, 4]), cases_of([1, 2]), ""),  # one case alone

@@ -13,6 +13,15 @@ FOREIGN = -1  # the key of a hook of somebody else; torch counts its own from 0
 T = TypeVar("T")
 
 
+class Stopped(BaseException):
+    """What a case raises as Ctrl-C would: it is no `Exception`, and comes out of an answer like any other error."""
+
+
+def stop(*_: object) -> None:
+    """A hook that raises `Stopped`."""
+    raise Stopped
+
+
 @dataclass
 class Case:
     """One situation: the answer is called with the values of `given`, in that order; then `then` plays on.

@@ -146,7 +146,7 @@ def relate_numbers(got: Cases, key: Cases) -> str:
 
 
 def _has_shape(fact: Fact) -> bool:
-    return fact.mine.get("shape") == fact.expected.get("shape")
+    return all(fact.mine.get(what) == fact.expected.get(what) for what in ("shape", "dtype"))
 
 
 def _is_a_count(words: str, expected: Plain) -> bool:
@@ -182,18 +182,18 @@ def _is_reordered(pairs: Pairs) -> bool:
 
 
 def _common_factor(pairs: Pairs) -> str:
-    """By what all numbers are multiplied; empty if by different factors, or if there is one number only."""
-    flat = _flat(pairs)
+    """By what all numbers are multiplied; empty if by different factors, or if there are one or two only."""
+    flat = {*_flat(pairs)}
     factors = {number_text(one / other) for one, other in flat if other}
     zeros_agree = all(bool(one) == bool(other) for one, other in flat)
-    return factors.pop() if len(flat) > 1 and len(factors) == 1 and zeros_agree else ""
+    return factors.pop() if len(flat) > 2 and len(factors) == 1 and zeros_agree else ""
 
 
 def _common_shift(pairs: Pairs) -> str:
-    """What is added to all numbers; empty if it differs, or if there is one number only."""
-    flat = _flat(pairs)
+    """What is added to all numbers; empty if it differs, or if there are one or two only."""
+    flat = {*_flat(pairs)}
     shifts = {number_text(one - other) for one, other in flat}
-    return shifts.pop() if len(flat) > 1 and len(shifts) == 1 else ""
+    return shifts.pop() if len(flat) > 2 and len(shifts) == 1 else ""
 
 
 class Relation(NamedTuple):
@@ -205,9 +205,9 @@ class Relation(NamedTuple):
 
 
 RELATIONS = (
-    Relation("negated", _is_negated, "Every number has the other sign."),
-    Relation("other signs", _has_other_signs, "The numbers are right but for the signs of some."),
-    Relation("reordered", _is_reordered, "The numbers are right, and stand in another order."),
-    Relation("scaled", _common_factor, "Every number is {} times what it should be."),
-    Relation("shifted", _common_shift, "Every number differs by {} from what it should be."),
+    Relation("negated", _is_negated, "Every wrong number has the other sign."),
+    Relation("other signs", _has_other_signs, "Where numbers are wrong, only signs are."),
+    Relation("reordered", _is_reordered, "Where numbers are wrong, the right ones stand there in another order."),
+    Relation("scaled", _common_factor, "Every wrong number is {} times what it should be."),
+    Relation("shifted", _common_shift, "Every wrong number differs by {} from what it should be."),
 )

@@ -15,7 +15,7 @@ from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, show
 TOLERANCE = {"rel_tol": 1e-5, "abs_tol": 1e-6}
 Cases = Sequence[Evidence]  # what one answer did in each case
 NOTHING = {"type": "None"}
-INTERCHANGEABLE = ({"list", "tuple"}, {"int", "float"}, {"function", "module"}, {"handle", "context manager"})
+INTERCHANGEABLE = ({"list", "tuple"}, {"function", "module"}, {"handle", "context manager"})
 PLURAL = re.compile(r"(the )?(arguments|gradients|hooks|modes|names|outputs|parameters|places|\S+ and \S+)\b")
 CHANGES = {
     "value": "your function changed its input `{name}` in place",
@@ -158,7 +158,8 @@ def differing_part(got: Plain, expected: Plain, path: str = "") -> Part | None:
 
 
 def _same_kind(got: Plain, expected: Plain) -> bool:
-    return got["type"] == expected["type"] or {got["type"], expected["type"]} in INTERCHANGEABLE
+    kinds = got["type"], expected["type"]
+    return kinds[0] == kinds[1] or kinds == ("float", "int") or {*kinds} in INTERCHANGEABLE
 
 
 def _differing_stage(got: Plain, expected: Plain) -> Stage | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from course_utils.exercises.comparing import alike, close, differing_part
 from course_utils.exercises.events import ORDINALS, Event, Run, shorten
-from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, number_text, show
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
 
 Key = tuple[str, str, str]  # what happened, of which kind, on what
 # What is compared of each event. The others may differ among right answers.
@@ -76,14 +76,23 @@ def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
         keys = dict.fromkeys(_key(event) for run in (mine, *ways) for event in _events(run, part))
         if missing := _find_missing_hook(mine, ways, part):
             return _tell(missing, mine, ways[0], part, evidence)
+        own_passes = False  # who runs a model once more may have a reason, and then its hooks run otherwise, too
         for key in keys:
             cells = [Cell(key, _events(mine, part, key), _events(run, part, key)) for run in ways]
             if any(cell.agrees for cell in cells):
                 ways = [run for run, cell in zip(ways, cells, strict=True) if cell.agrees]
             elif all(Cell(key, cells[0].right, cell.right).agrees for cell in cells):
+                own_passes = own_passes or (key[0] == "calls" and _runs_otherwise(cells[0]))
+                if own_passes and key[0] in ("calls", "runs"):
+                    continue
                 step = find_wrong_step(mine, rights, evidence) if key[0] == "holds" else None
                 return step or _tell(cells[0], mine, ways[0], part, evidence)
     return find_wrong_step(mine, rights, evidence)
+
+
+def _runs_otherwise(cell: Cell) -> bool:
+    """Whether a module runs more or fewer times than in a right run, but runs."""
+    return cell.key[1] == "module" and bool(cell.mine) and len(cell.mine) != len(cell.right)
 
 
 def _find_missing_hook(mine: Run, ways: Sequence[Run], part: int) -> Cell | None:
@@ -182,6 +191,10 @@ def _count_left(run: Run, part: int, key: Key) -> int:
 def _tell_call(cell: Cell, *_: Any) -> str:
     on = cell.key[2]
     if len(cell.mine) != len(cell.right):
+        several = on.removeprefix("a function in ")
+        if several != on:
+            mine, right = len(cell.mine), len(cell.right)
+            return f"the number of times that functions in {several} run is {mine} in all; in a right run it is {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
@@ -254,25 +267,37 @@ def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
     """
     steps = [event for event in mine["events"] if event["what"] == "computes"][:MOST_STEPS]
     others = [event for event in mine["events"] if event["what"] != "computes"]
-    for view in (_numbers_alone, shorten):
+    for view in (_numbers_alone, _with_shape):
         known = [view(value) for run in rights for event in run["events"] for value in _numbers(event)]
         ends = [view(shorten(value)) for value in _numbers([evidence["returned"], evidence["seen"], others])]
         for number, step in enumerate(steps):
             new = [value for value in step["gave"] if not _among(view(value), known)]
             strange = [place for place, value in enumerate(step["got"]) if not _among(view(value), known)]
-            if not new or not step["got"] or (strange and (strange != [0] or not step["on"])):
+            if not new or _is_mask(step) or not step["got"] or (strange and (strange != [0] or not step["on"])):
                 continue
             if _reaches([*map(view, new)], steps[number + 1 :], known, ends, view):
                 return _tell_step(step, new[0], bool(strange), rights)
     return _find_next_step(evidence["returned"], mine, rights)
 
 
+def _is_mask(step: Event) -> bool:
+    """Whether a step makes a yes and no of each number: right answers ask other questions, or the opposite ones."""
+    return all(value.get("dtype") == "bool" for value in step["gave"])
+
+
 def _numbers_alone(value: Plain) -> Plain:
-    """The numbers of a tensor, whatever its shape and dtype."""
+    """The numbers of a tensor, or a number as a tensor, whatever its shape and dtype."""
+    if value["type"] == "float":
+        return {"type": "tensor", "dtype": "", "shape": [1], "values": [value["value"]]}
     if value["type"] != "tensor":
         return value
     numbers = [number if isinstance(number, str) else float(number) for number in value["values"]]
     return value | {"shape": [len(numbers)], "dtype": "", "values": numbers}
+
+
+def _with_shape(value: Plain) -> Plain:
+    """A tensor with its shape and dtype; a number is the same as a tensor without dimensions."""
+    return shorten(value) if value.get("shape") else _numbers_alone(value)
 
 
 def _reaches(
@@ -349,7 +374,10 @@ def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) ->
         said = f"From {source} your answer makes {words} ({line}); a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
     else:
-        said = f"From {source} your answer makes {show(new)} ({line}); that is in none of the course's right runs."
+        words = show(new)
+        if words in source:
+            words = f"{words} of another shape or dtype ({name_type(new)}, {new.get('dtype')})"
+        said = f"From {source} your answer makes {words} ({line}); that is in none of the course's right runs."
     return Divergence(said, rights[0], step["part"], step, None)
 
 

@@ -24,9 +24,9 @@ from course_utils.exercises.declaration import predictions_of as predictions_of
 from course_utils.exercises.edits import define
 from course_utils.exercises.evidence import CaseMaker, Evidence, names_used, observe_all
 from course_utils.exercises.judging import find_first_wrong, judge
-from course_utils.exercises.outcome import Outcome
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.recorded import VISIBLE_SEED, recorded_key, recorded_seeds
-from course_utils.exercises.repair import find_repair
+from course_utils.exercises.repair import find_repair, with_return
 from course_utils.root import ANSWERS, CourseError, has_answers
 
 LESSONS = "course_utils.lessons"
@@ -152,6 +152,10 @@ class Exercise(Declaration):
         outcome = self.judge(got, reference, mistakes)
         if not (outcome.passed or outcome.cause) and has_answers():
             outcome = self.judge(got, reference, self._lazily(self._pairs_like(function), seed))
+        if outcome.stage is Stage.RETURNED_NOTHING and outcome.cause:
+            whole = with_return(function)
+            behind = self.judge(self.observe(whole, seed), reference, mistakes).cause if whole else ""
+            return replace(outcome, cause=_join_causes(outcome.cause, behind))
         if outcome.passed or outcome.cause:
             return outcome
         return replace(outcome, cause=self._find_cause(function, seed, got, reference))
@@ -183,6 +187,11 @@ class Exercise(Declaration):
 
     def __repr__(self) -> str:
         return f"{self.name}: run the answer cell that defines it, then check({self.name})"
+
+
+def _join_causes(cause: str, behind: str) -> str:
+    """The causes that an answer has which returns nothing, and those that only show when it returns something."""
+    return BESIDES.join(filter(None, dict.fromkeys((*cause.split(BESIDES), *behind.split(BESIDES)))))
 
 
 def exercise(make_cases: CaseMaker) -> Exercise:

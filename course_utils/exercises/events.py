@@ -293,16 +293,17 @@ class Recorder(TorchFunctionMode):
         end = self._begin_pass(f"call of {on}", side)
         if side != "you" or self._depth > 1:
             return end
-        return self._note_call(on, frame, brief(frame.f_locals["args"]), end)
+        return self._note_call("module", on, frame, brief(frame.f_locals["args"]), end)
 
     def _begin_given(self, frame: FrameType) -> Callable | None:
         if _side_of(frame.f_back.f_code) != "you":
             return None
         values = split_arguments(lambda: None, frame)[1]
-        return self._note_call(self._codes[frame.f_code], frame, brief(tuple(values)), self._begin_pass("", ""))
+        on, end = self._codes[frame.f_code], self._begin_pass("", "")
+        return self._note_call("function", on, frame, brief(tuple(values)), end)
 
-    def _note_call(self, on: str, frame: FrameType, got: Plain, end: Callable) -> Callable:
-        event = self._note("calls", on=on, frame=frame.f_back, got=got, gave=plain(None))
+    def _note_call(self, kind: str, on: str, frame: FrameType, got: Plain, end: Callable) -> Callable:
+        event = self._note("calls", kind, on, frame=frame.f_back, got=got, gave=plain(None))
 
         def finish(result: Any) -> None:
             event["gave"] = brief(result)
@@ -345,7 +346,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         name, target = func.__name__, next(iter(args), None)
         used = tensors_in((args[1:] if name in OVERWRITES else args, kwargs))
-        got = [brief(each) for each in used]
+        got = [] if name.endswith("_like") else [brief(each) for each in used]  # it takes no numbers from what it gets
         result = func(*args, **kwargs)
         if _side_of(frame.f_code) == "you":  # and not a function of torch that it has called
             self._note_change(func, target, result, frame)

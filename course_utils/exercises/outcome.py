@@ -78,17 +78,16 @@ class Outcome(Told):
     def lines(self) -> list[str]:
         """What follows the headline, a line each."""
         replay = f"See both runs side by side: replay({self.exercise})" if self.can_replay else ""
-        found = (self.sentence, self._likely_cause, self.note, self._way_on, replay)
+        event = f"First difference: {self.event}" if self.event else ""
+        found = (self.sentence, self._likely_cause, event, self.note, self._way_on, replay)
         return [line for line in found if line]
 
     @property
     def _likely_cause(self) -> str:
         if self.cause:
             return f"Likely cause: {self.cause}"
-        if self.event:
-            return f"First difference: {self.event}"
         says_why = self.stage not in UNEXPLAINED or re.search(f"{IN_WORDS}|expected .a hook's", self.sentence)
-        return "" if says_why else UNKNOWN
+        return "" if says_why or self.event else UNKNOWN
 
     @property
     def _way_on(self) -> str:

@@ -32,7 +32,7 @@ NAMES = {
     "tensor without numbers": "a tensor whose numbers cannot be read (on the meta device, or sparse)",
     "function": "a function",
     "context manager": "a context manager",
-    **dict.fromkeys(GENERATORS, "a generator (the function uses `yield` or `async`; use `return`)"),
+    **dict.fromkeys(GENERATORS, "a generator, which has not run yet"),
 }
 
 
@@ -63,8 +63,14 @@ def plain(value: object, depth: int = 0) -> Plain:
         return {"type": "module", "value": type(value).__name__}
     if isinstance(value, (Mapping, list, tuple, set, frozenset)) or type(value).__name__ in LISTS:
         return _plain_items(value, depth + 1)
+    return _plain_object(value)
+
+
+def _plain_object(value: object) -> Plain:
     if isinstance(value, contextlib.AbstractContextManager):
         return {"type": "context manager"}
+    if callable(getattr(type(value), "remove", None)):  # a learner's own class may be one for several hooks
+        return {"type": "handle"}
     return {"type": "function"} if callable(value) else {"type": "object", "value": type(value).__name__}
 
 

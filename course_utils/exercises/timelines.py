@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.comparing import alike, facts
 from course_utils.exercises.divergence import Divergence, find_divergence
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, Run, record_run
 from course_utils.exercises.evidence import TimeIsUp
-from course_utils.exercises.outcome import Outcome
+from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.exercises.plain import Evidence, Plain, show
 from course_utils.exercises.recorded import recorded_runs
 from course_utils.root import CourseError, has_answers
@@ -78,13 +79,17 @@ def _passes(one: Evidence, other: Evidence) -> bool:
 
 
 def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: Outcome) -> Outcome:
-    """A refusal for which no cause is known, with the first event that differs from a right run, where one does."""
-    if outcome.symbol != "✗" or outcome.cause:
+    """A refusal for which no cause is known, with the first event that differs from a right run, where one does.
+
+    Where nothing came back, that is a cause, and there may be another one.
+    """
+    is_known = outcome.cause and (outcome.stage is not Stage.RETURNED_NOTHING or BESIDES in outcome.cause)
+    if outcome.symbol != "✗" or is_known:
         return replace(outcome, can_replay=bool(outcome.cause))
     with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
         found = compare_runs(exercise, answer, seed)
         return replace(outcome, event=found.divergence.sentence, can_replay=True)
-    return outcome
+    return replace(outcome, can_replay=bool(outcome.cause))
 
 
 # --- the two time lines -----------------------------------------------------------------------------------------------

@@ -228,10 +228,11 @@ def _shorten(text: str) -> str:
 def settle(mine: Plain, key: Plain) -> Plain:
     """A plain value with its numbers as the key's, where they are within tolerance of those in the same place.
 
-    Kinds that count as one have one name. A mapping's pairs are in the order of their keys.
+    Kinds that count as one have one name; a float may stand for an int, and no int for a float. A mapping's pairs are
+    in the order of their keys.
     """
     kind, wanted = ONE_KIND.get(mine["type"], mine["type"]), ONE_KIND.get(key["type"], key["type"])
-    if kind != wanted:
+    if kind != wanted or (mine["type"], key["type"]) == ("int", "float"):
         return mine
     settled: Plain = {"type": kind}
     for name in key.keys() - {"type"}:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from course_utils.exercises.cases import Case
+from course_utils.exercises.cases import Case, Stopped, stop
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
 from course_utils.lessons.small_nets import fill
@@ -30,7 +30,7 @@ def record_gradient(rng):
     earlier = []
 
     def three_passes(seen):
-        (slope * leaf).sum().backward()
+        (2**20 * slope * leaf).sum().backward()
         (0 * leaf).sum().backward()
         (leaf * leaf).sum().backward()
         earlier.append(seen)
@@ -56,11 +56,12 @@ def record_gradient(rng):
 
 
 def _go_back_thrice(x: torch.Tensor, h: torch.Tensor, slope: torch.Tensor) -> Callable:
-    """What reaches `x` in two backwards from `h`, which differ in sign, and in one without the hook."""
+    """What reaches `x` in three backwards from `h`, which differ, and in one without the hook."""
 
     def passes(handle):
         found = {}
-        for words, sign in ("first backward", 1), ("second backward", -1), ("backward after handle.remove()", 1):
+        ways = (("first backward", 1), ("second backward", -1), ("third backward", 2))
+        for words, sign in (*ways, ("backward after handle.remove()", 1)):
             if "remove" in words:
                 handle.remove()
             x.grad = None
@@ -97,7 +98,7 @@ def scale_gradient(rng):
 
 @exercise
 def keep_positive(rng):
-    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 10, rng.mixed(2, high=3) / 2**14])
+    x, slope = rng.leaf(4), torch.cat([rng.mixed(2) * 2**20, rng.mixed(2, high=3) / 2**14])
     h = x * rng.mixed(4)
     yield Case({"tensor": h}, _go_back_thrice(x, h, slope), shown="tensor = h = x·s")
     c, d = rng.leaf(2, 2), rng.leaf(2, 2)
@@ -146,8 +147,8 @@ def freeze_biases(rng):
         x = rng.whole(1, 2).to(next(model.parameters()).dtype)
 
         def frozen_then_not(handles, model=model, x=x):
-            for _ in range(2):
-                model(x).sum().backward()
+            for scale in (1, 2.0**100):  # so that what is nearly 0 shows
+                (scale * model(x)).sum().backward()
             frozen = {key: parameter.grad for key, parameter in model.named_parameters()}
             for handle in handles:
                 handle.remove()
@@ -179,6 +180,7 @@ def hook_once(rng):
         (note_and(torch.zeros_like), "returns zeros"),
         (multiply, "multiplies by -1.5"),
         (note_and(fail), "raises"),
+        (note_and(stop), "raises what is no `Exception`, like Ctrl-C"),
     ):
         x, slope = rng.leaf(2), rng.quarters(2)
         tensor = x if does == "returns nothing" else x * 2
@@ -186,7 +188,7 @@ def hook_once(rng):
         def three_passes(_, x=x, tensor=tensor, slope=slope):
             found = {}
             for number in ("first", "second", "third"):
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, Stopped):
                     (tensor * slope).sum().backward(retain_graph=True)
                 found[f"x.grad in the {number} backward"], x.grad = x.grad, None
                 found[f"the number of hooks on the tensor after the {number} backward"] = len(list_hooks(tensor))
@@ -211,6 +213,17 @@ def hook_once(rng):
         return {"z.grad after two backwards": waiting.grad, "the number of hooks, with one more on z, then": hooks}
 
     yield Case({"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting,")
+    base = rng.leaf(2)
+    square = base * base
+
+    def backward_twice(_):
+        (first,) = torch.autograd.grad((square * square).sum(), base, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), base)
+        calls.clear()
+        return {"the gradient of x": first, "the gradient of that gradient": second}
+
+    shown = "tensor = x·x, a hook that multiplies by -1.5, and the gradient of a gradient (create_graph=True)"
+    yield Case({"tensor": square, "hook": multiply}, backward_twice, shown=shown)
 
 
 @exercise
@@ -243,16 +256,20 @@ def record_by_name(rng):
             tensor.register_hook(lambda grad: grad.mul_(100))
         (e * e).sum().backward(retain_graph=True)
         first = dict(seen)
-        (e * slope).sum().backward()
+        (e * slope).sum().backward(retain_graph=True)
         (w + 3 * x).backward()
+        second = dict(seen)
+        (0 * h).sum().backward()
         return {
             "what the first backward recorded": first,
+            "what there is after the second backward": second,
             "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
         }
 
     given = {"input": leaf, "hidden": h, "input again": leaf}
     shown = (
-        "hidden = 2 · input in e = hidden + d, two backwards, and gradients that are changed in place after your hook"
+        "hidden = 2 · input in e = hidden + d, three backwards, of which the last brings zeros, and gradients that are "
+        "changed in place after your hook"
     )
     yield Case({"tensors": given}, two_passes, shown=shown)
 

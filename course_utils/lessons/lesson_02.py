@@ -9,7 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from course_utils.exercises.cases import Case
+from course_utils.exercises.cases import Case, stop
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.memory import measure_memory
 
@@ -273,6 +273,8 @@ def count_saved_bytes(rng):
         raise ValueError("this function has had enough")
 
     yield Case({"function": refuse, "x": rng.leaf(2)}, shown="a function that raises a ValueError")
+    shown = "a function that raises what is no `Exception`, like Ctrl-C"
+    yield Case({"function": stop, "x": rng.leaf(2)}, shown=shown)
 
 
 # What to add to small numbers so that the next smaller dtype, or a float, cannot hold them.

@@ -7,7 +7,7 @@ import contextlib
 import torch
 from torch import nn
 
-from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
 from course_utils.lessons.small_nets import fill, whole_weights
 
@@ -95,6 +95,10 @@ def output_shapes(rng):
     yield Case({"model": nn.Linear(2, 3), "x": rng.whole(rows, 2)}, shown="a model that is one Linear layer")
     too_narrow = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU(), nn.Linear(2, 1)))
     yield Case({"model": too_narrow, "x": rng.whole(rows, 2)}, shown="a model whose last layer raises")
+    stopped = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    stopped[1].register_forward_pre_hook(stop)
+    shown = "a model whose last layer is stopped, by what is no `Exception`, like Ctrl-C"
+    yield Case({"model": stopped, "x": rng.whole(rows, 2)}, shown=shown)
 
 
 @exercise
@@ -222,10 +226,11 @@ def SaveOutput(rng):
         identity = nn.Identity()
         handle = identity.register_forward_hook(saver)
         once = identity(x2)
+        identity(x2 * 0)
         found = {"whether the layer still returned the very tensor that came in": identity.eval()(once) is x2}
         x2.mul_(10)
         handle.remove()
-        found["the outputs of two calls, after their memory was overwritten,"] = list(saver.outputs)
+        found["the outputs of three calls, one of zeros, after their memory was overwritten,"] = list(saver.outputs)
         saver.clear()
         return found
 

@@ -122,7 +122,11 @@ class _Outputs(list):
 @exercise
 def takes_fast_path(rng):
     situations = ["no hook", "a hook on its child", "a hook on its weight", "a state-dict hook"]
-    situations += ["a full backward hook that was removed", "an empty list that is a forward hook"]
+    situations += [
+        "a backward hook of the old kind",
+        "a full backward hook that was removed",
+        "an empty list that is a forward hook",
+    ]
     situations += [f"{where} {kind}" for kind in KINDS for where in ("a local", "a global")]
     situations += [f"a local and a global {rng.choice(KINDS)}"]
     while situations:
@@ -142,6 +146,8 @@ def takes_fast_path(rng):
             entries = [(module, "forward_hooks", 5, _Outputs())]
         elif situation == "a hook on its weight":
             module.weight.register_hook(do_nothing)
+        elif situation == "a backward hook of the old kind":
+            module._backward_hooks[5] = do_nothing  # and `_is_full_backward_hook` is not set
         elif situation == "a state-dict hook":
             module._state_dict_hooks[8] = do_nothing
         elif situation == "a full backward hook that was removed":
@@ -235,6 +241,7 @@ def run_pre_hooks(rng):
     hooks = {1: lambda _, args: (args[1], args[0]), 2: note, 3: lambda _, args: args[1] * 2, 4: note}
     yield case(hooks, (x, y), "a hook that swaps two arguments, and one that returns a single one")
     yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
+    yield case({9: lambda *_: 7, 6: note}, (x, y, 5), "three arguments, and a hook that returns a single one")
     hooks = {8: lambda _, args: args[0] * 0, 9: note, 2: lambda _, args: 0, 3: note, 4: lambda _, args: (), 5: note}
     yield case(hooks, (rng.whole(1),), "hooks that return a tensor with a zero, the number 0 and an empty tuple")
     hooks = {2: lambda _, args: [args[0], args[0]], 4: note, 1: lambda _, args: (None,), 3: note}
@@ -266,8 +273,8 @@ def run_forward_hooks(rng):
     watch = Watch(module, "register_forward_hook")
     note, log = watch.note, watch.log
 
-    def seen(_):
-        return watch.tell()
+    def seen(output):
+        return watch.tell() | {"the type of the output": type(output).__name__}
 
     def case(hooks, output, shown, *, started=(), args=(x, y)):
         given = {"module": module, "hooks": hooks, "args": args, "output": output, "started": set(started)}
@@ -681,8 +688,8 @@ def MiniModule(rng):
             if who == "forward":
                 forward = layer.forward
                 layer.forward = lambda *args: fail() or forward(*args)
-            elif who == "pre-hook":
-                layer.register_forward_pre_hook(fail)
+            elif who == "pre-hook":  # before the other, so that the arguments are those of the call
+                layer.register_forward_pre_hook(fail, prepend=True)
             elif who == "hook":
                 layer.register_forward_hook(fail)
             elif who == "always hook":

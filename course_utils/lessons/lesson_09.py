@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import weakref
 from collections import OrderedDict
@@ -76,7 +75,8 @@ def Handle(rng):
         again = make(table)
         table[again.id] = "new"
         del again  # who forgets the handle keeps the hook
-        found["what is there after a second remove() and a new hook"] = list(table.values())
+        table[handles[taken].id] = []  # a hook may be false, and stand there again
+        found["what is there after a second remove(), a new hook, and one put back"] = list(table.values())
         for handle in handles:
             handle.remove()
         return found | {"what is left when all handles but the new one have removed": list(table.values())}
@@ -152,6 +152,9 @@ def make_twelve(rng):
         found = {"w.grad": kept(w.grad), "x.grad": kept(x.grad)}
         (3 * w * x).sum().backward()
         found |= {"w.grad after a second backward": kept(w.grad)}
+        w.grad = None
+        (0 * w * x).sum().backward()
+        found |= {"w.grad of a third backward, with a gradient of zeros,": kept(w.grad)}
         handle.remove()
         w.grad = None
         (w * x).sum().backward()
@@ -195,13 +198,18 @@ def halve_output(rng):
 def forget_gradient(rng):
     for size in (1, 2):
         leaf, x, seen = rng.leaf(size), rng.leaf(size), []
-        leaf.register_hook(lambda grad, seen=seen: seen.append(grad.clone()))
+        leaf.register_hook(lambda grad, seen=seen: seen.append(grad.detach().clone()))
+        leaf.register_post_accumulate_grad_hook(lambda leaf, seen=seen: seen.append("the hook after it"))
 
         def twice(handle, leaf=leaf, x=x, seen=seen):
             (leaf * x).sum().backward()
             found = {"leaf.grad after backward": leaf.grad, "x.grad": kept(x.grad)}
             (leaf * x).sum().backward()
-            found |= {"leaf.grad after a second backward": leaf.grad, "what an earlier hook on leaf saw": list(seen)}
+            found |= {"leaf.grad after a second backward": leaf.grad, "what earlier hooks on leaf saw": list(seen)}
+            (0 * leaf).sum().backward()
+            found |= {"leaf.grad after a third backward, of zeros,": leaf.grad}
+            (leaf**3).sum().backward(create_graph=True)
+            found |= {"leaf.grad after a fourth backward, with create_graph=True,": leaf.grad}
             handle.remove()
             (leaf * x).sum().backward()
             return found | {"leaf.grad after handle.remove()": leaf.grad}
@@ -225,6 +233,13 @@ def freeze_weight(rng):
         return found | {"weight.grad after handle.remove()": layer.weight.grad}
 
     yield Case({"layer": layer}, learn, shown="a Linear layer")
+    norm, slope = whole_weights(nn.LayerNorm(2), rng), rng.quarters(2)
+
+    def same_shape(_):
+        (slope * norm(x)).sum().backward()
+        return {"weight.grad": norm.weight.grad, "bias.grad": norm.bias.grad}
+
+    yield Case({"layer": norm}, same_shape, shown="a LayerNorm, whose bias has the shape of its weight")
     shift, y = Shift(rng.whole(2).double()), rng.leaf(2).detach().double().requires_grad_()
 
     def share(_):
@@ -273,11 +288,17 @@ def note_failures(rng):
         notes = [True, False]
 
         def call(handle, layer=layer, notes=notes, numbers=numbers):
-            outputs = []
+            outputs, same = [], []
             for number in numbers:
-                with contextlib.suppress(ValueError):
-                    outputs.append(layer(torch.tensor([float(number)])))
+                x = torch.tensor([float(number)])
+                try:
+                    outputs.append(layer(x))
+                    same.append(outputs[-1] is x)
+                except ValueError:
+                    if isinstance(layer, Choosy):
+                        layer(torch.full((1,), torch.nan))  # all is well again, though an error is being handled
             found = {"the list `notes`": list(notes), "the list of outputs": outputs}
+            found |= {"whether the outputs are the very tensors that the layer returned": same}
             handle.remove()
             layer(torch.ones(1))
             return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
@@ -307,16 +328,20 @@ def clear_after_step(rng):
             return found | {"w.grad after handle.remove() and a step": w.grad}
 
         yield Case({"optimizer": optimizer}, train, shown=f"SGD with momentum {momentum} on w, v and x")
-    w, x = rng.leaf(2), rng.leaf(2)
-    optimizer = torch.optim.SGD([w], lr=0.25)
+    w, x, v, unused = (rng.leaf(2) for _ in range(4))
+    optimizer = torch.optim.SGD([unused, w], lr=0.25)
 
     def add_later(_):
-        optimizer.add_param_group({"params": [x]})
-        (w * x).sum().backward()
+        optimizer.add_param_group({"params": [x, v]})
+        (w * x + 0 * v).sum().backward()
+        x.requires_grad_(False)
         optimizer.step()
-        return {"w.grad": w.grad, "x.grad": x.grad}
+        return {"w.grad": w.grad, "x.grad": x.grad, "v.grad": v.grad}
 
-    yield Case({"optimizer": optimizer}, add_later, shown="SGD on w, to which x is added after your function")
+    shown = (
+        "SGD on u, without a gradient, and w; after your function come v, with a gradient of zeros, and x, frozen later"
+    )
+    yield Case({"optimizer": optimizer}, add_later, shown=shown)
 
 
 @exercise
@@ -338,6 +363,18 @@ def first_arrival(rng):
 
         shown = f"tensors = {'[a, b]' if first else '[b, a]'}, where b = a · s"
         yield Case({"tensors": tensors, "seen": seen}, backward, shown, fresh=True)
+    c, slope, alone = rng.leaf(2), rng.quarters(2), []
+    d, e = 2 * c, 3 * c
+
+    def one_of_two(handle):
+        (d * slope).sum().backward(retain_graph=True)
+        (d + 0 * e).sum().backward(retain_graph=True)
+        (0 * e).sum().backward()
+        handle.remove()
+        return {"the list after three backwards": alone}
+
+    shown = "tensors = [d, e], where d = 2c and e = 3c, and three backwards: from d, from both, from e with zeros"
+    yield Case({"tensors": [d, e], "seen": alone}, one_of_two, shown, fresh=True)
 
 
 @exercise
@@ -375,7 +412,8 @@ def zero_second_factor(rng):
 
         shown = f"a · b, where a has the shape ({size},) and b ({3 - size},)"
         yield Case({"product": product}, backward, shown, fresh=True)
-    x, z, slope = rng.leaf(2), rng.leaf(2), rng.quarters(2)
+    x, z = (rng.leaf(2).detach().double().requires_grad_() for _ in range(2))
+    slope = rng.mixed(2) / 3
     product = (2 * x) * (3 * z)
 
     def go_back(handle):
@@ -383,7 +421,7 @@ def zero_second_factor(rng):
         handle.remove()
         return {"x.grad": x.grad, "z.grad": z.grad}
 
-    yield Case({"product": product}, go_back, shown="a · b, where a = 2x and b = 3z", fresh=True)
+    yield Case({"product": product}, go_back, shown="a · b, where a = 2x and b = 3z, of dtype float64", fresh=True)
 
 
 @exercise
@@ -396,6 +434,9 @@ def twelve_from_afar(rng):
             for _ in range(2):
                 (slope * (y + x)).sum().backward(retain_graph=True)
             found = {"x.grad after two backwards": kept(x.grad), "whether x still requires a gradient": x.requires_grad}
+            x.grad = None
+            (0 * x).sum().backward()
+            found |= {"x.grad of a third backward, with a gradient of zeros,": kept(x.grad)}
             handle.remove()
             x.grad = None
             (2 * x).sum().backward()
@@ -426,7 +467,7 @@ def twelve_from_afar(rng):
 
 @exercise
 def pretend_saved(rng):
-    for value, dtype in ((rng.integer(2, 9), torch.float32), (-0.25, torch.float64)):
+    for value, dtype in ((rng.integer(2, 9), torch.float32), (-0.25, torch.float64), (0, torch.float32)):
         x, factor = rng.whole(2).to(dtype).requires_grad_(), rng.whole(2, 2).to(dtype)
 
         def lie(manager, x=x, factor=factor):
@@ -458,10 +499,11 @@ def _leads_to(y: torch.Tensor, leaf: torch.Tensor) -> bool:
 @exercise
 def leaf_without_gradient(rng):
     for _ in range(2):
-        w, x, added = rng.leaf(1), rng.leaf(1), []
+        w, x, added, came = rng.leaf(1), rng.leaf(1), [], []
+        x.register_hook(came.append)
         w.register_post_accumulate_grad_hook(lambda leaf, added=added: added.append(leaf.grad))
 
-        def compare(y, w=w, x=x, added=added):
+        def compare(y, w=w, x=x, added=added, came=came):
             v, u = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
             (v * u).backward()
             return {
@@ -469,6 +511,7 @@ def leaf_without_gradient(rng):
                 "in yours: whether w has a gradient": w.grad is not None,
                 "in yours: how often backward added to w.grad": len(added),
                 "in yours: x.grad": x.grad,
+                "in yours: how often backward came to x": len(came),
                 "in yours: whether w is in the graph of y": _leads_to(y, w),
             }
 

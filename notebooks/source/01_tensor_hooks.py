@@ -471,8 +471,8 @@ def keep_positive(tensor):
     """Let only the positive part of the gradient flow back through `tensor`, and
     return the hook's handle.
 
-    Each negative number of the gradient becomes 0. This one line is half of Guided
-    Backpropagation (lesson 06).
+    Each negative number of the gradient becomes 0; all numbers are finite. This one
+    line is half of Guided Backpropagation (lesson 06).
     """
     ...
 
@@ -868,8 +868,8 @@ def freeze_biases(model):
     """Make the gradient of every bias of `model` zero, at any depth, with hooks;
     return the list of their handles.
 
-    A bias is a parameter whose name ends in "bias"; each of them requires a gradient.
-    After `handle.remove()` on each handle it learns again.
+    A bias is a parameter whose name ends in "bias"; each of them requires a gradient,
+    which is finite. After `handle.remove()` on each handle it learns again.
     """
     ...
 

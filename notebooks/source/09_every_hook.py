@@ -1542,7 +1542,7 @@ from course_utils.lessons.lesson_09 import (
 
 # %% tags=["answer"]
 def make_twelve(w):
-    """Let every gradient that reaches the leaf `w` be 12 everywhere; return the handle."""
+    """Let every finite gradient that reaches the leaf `w` be 12 everywhere; return the handle."""
     ...
 
 
@@ -1599,7 +1599,7 @@ check(forget_gradient)
 
 # %% tags=["answer"]
 def freeze_weight(layer):
-    """Let `layer.weight` get the gradient 0, and everything else what it got before; return the handle."""
+    """Let `layer.weight` get 0 for a finite gradient, and everything else what it got before; return the handle."""
     ...
 
 
@@ -1811,7 +1811,7 @@ check(save_as_kernel)
 def zero_second_factor(product):
     """`product` is `a * b`. In backward, let `a` get its gradient and `b` zeros; return the handle.
 
-    You have neither `a` nor `b`, only `product`.
+    You have neither `a` nor `b`, only `product`. All gradients are finite.
     """
     ...
 
