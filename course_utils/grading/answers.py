@@ -123,8 +123,9 @@ def _collect(
     found: tuple[int, Statement | None] | None,
 ) -> CollectedAnswer:
     name = exercise.name
-    # Without an answer, only code in which the name occurs can make one.
-    has_name = any(re.search(rf"\b{name}\b", each.source) for each in own.values())
+    # Without an answer, only cells in which the name occurs can make one.
+    mine = {number for number, _ in own} | {at for at, each in enumerate(cells) if each.error}
+    has_name = any(re.search(rf"\b{name}\b", cells[number].source) for number in mine)
     if found is None:
         return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING.format(name)), whole=has_name)
     (number, answer), cell = found, cells[found[0]]
@@ -142,7 +143,7 @@ def _collect(
             travelled.add((number, at))
     needed = names.find_needed(uses, number, but=binds)
     left = (each for place, each in own.items() if place not in travelled and place not in needed)
-    whole = any(each.acts or name in each.binds for each in left)
+    whole = any(each.acts or name in each.binds for each in left) or any(each.error for each in cells)
     found_answer = CollectedAnswer(exercise, source, tuple(each.source for each in needed.values()), whole=whole)
     return replace(found_answer, like=name_alike(found_answer.text))
 

@@ -68,8 +68,7 @@ def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
         return Cell(cell_id, tags, source, *_read_statements(source))
     except SyntaxError as error:
         with contextlib.suppress(SyntaxError):
-            plain = without_magics(source)
-            return Cell(cell_id, tags, plain, *_read_statements(plain))
+            return Cell(cell_id, tags, source, *_read_statements(without_magics(source)))
         return Cell(cell_id, tags, source, error=error)
 
 
@@ -92,13 +91,15 @@ def read_cells(data: bytes) -> list[Cell]:
         import nbformat
 
         try:
-            notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
+            notebook = nbformat.reads(text, as_version=4)
         except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
             raise CourseError(f"it is an old notebook that cannot be converted ({error!r})") from None
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise CourseError("it is a notebook without a list of cells")
-    code = [cell for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    cells = [cell for cell in cells if isinstance(cell, dict)]
+    # One key turns a cell into text by mistake: an answer's cell is one all the same.
+    code = [cell for cell in cells if cell.get("cell_type") == "code" or "answer" in _tags(cell)]
     size = sum(len(str(cell.get("source", ""))) for cell in code)
     if size > MAX_CODE:
         raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
@@ -132,11 +133,16 @@ def _say_what_else_it_is(data: bytes) -> str:
 
 
 def _read_cell_of(cell: dict) -> Cell:
-    source, metadata = cell.get("source"), cell.get("metadata")  # what is no text counts as empty
+    source = cell.get("source")  # what is no text counts as empty
     parts = source if isinstance(source, list) else [source]
     text = "".join(part for part in parts if isinstance(part, str))
+    return read_cell(text, str(cell.get("id")), _tags(cell))
+
+
+def _tags(cell: dict) -> list:
+    metadata = cell.get("metadata")
     tags = metadata.get("tags") if isinstance(metadata, dict) else None
-    return read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else [])
+    return tags if isinstance(tags, list) else []
 
 
 @contextlib.contextmanager
@@ -151,13 +157,12 @@ def quiet_parser() -> Iterator[None]:
 
 
 def without_magics(source: str) -> str:
-    """A cell's text as Python: each line for IPython becomes one that does nothing, and `%%writefile` a call."""
-    above, magic, rest, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+)(.*))?([\s\S]*)", source).groups()
-    if magic == "writefile":
-        return f"{above}get_ipython().run_cell_magic('writefile', {rest.strip()!r}, {body[1:]!r})\n"
-    if magic and magic not in PYTHON_MAGICS:
-        return ""
-    return above + MAGIC.sub(_plain_line, body)
+    """A cell's text as Python: each line for IPython becomes one that does nothing; so does a cell in another language.
+
+    Only when the whole notebook is run, IPython does what they say.
+    """
+    above, magic, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+).*)?([\s\S]*)", source).groups()
+    return f"{above}pass" if magic and magic not in PYTHON_MAGICS else above + MAGIC.sub(_plain_line, body)
 
 
 def _plain_line(found: re.Match) -> str:

@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "USER": "student",
     "MPLBACKEND": "Agg",
+    "PIP_NO_INDEX": "1",  # there is no network, which pip would wait for
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONHASHSEED": "0",
     "PYTHONPATH": str(ROOT),
