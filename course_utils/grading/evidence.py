@@ -3,7 +3,7 @@
 The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
 that `assets/record.schema.json` describes, and nothing more. It becomes what is known of the answer: evidence that can
 be judged, an outcome where the answer kept the run from ending, or why a person has to look. All of it is work for the
-`desk`, which `learn_key` tells the keys.
+`desk`.
 """
 
 import hashlib
@@ -101,21 +101,13 @@ class Judged:
         return bool(self.outcome and self.outcome.stage is not Stage.NOT_ATTEMPTED)
 
 
-_keys: dict[str, Key] = {}
-
-
-def learn_key(name: str, key: Key) -> None:
-    """Know from now on the key of the exercise called `name`."""
-    _keys[name] = key
-
-
-def judge_answer(exercise: Declaration, ran: Ran) -> Judged:
+def judge_answer(exercise: Declaration, key: Key, ran: Ran) -> Judged:
     """Judge an answer in words, by what came of running it.
 
     If not all worked that it may use, it passes or a person looks.
     """
     try:
-        judged, lost = _judge_run(exercise, _keys[exercise.name], ran)
+        judged, lost = _judge_run(exercise, key, ran)
     except CourseError as error:
         return Judged(reason=str(error))
     except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
@@ -157,7 +149,7 @@ def choose_better(alone: Judged, whole: Judged) -> Judged:
     reason = alone.reason  # that cells of a notebook raise is nothing special
     if whole.outcome is None or CUT in whole.reason:
         reason = reason or f"the whole notebook could not be run to its end and judged: {whole.reason}"
-    if not whole.attempted or alone.attempted or alone.outcome is None:
+    if alone.outcome is None or not whole.attempted or (alone.attempted and (alone.expected or not whole.expected)):
         return replace(alone, reason=reason)
     sentence = f"{whole.outcome.sentence} This was seen when the whole notebook was run."
     return replace(whole, outcome=replace(whole.outcome, sentence=sentence.strip()), reason=reason)

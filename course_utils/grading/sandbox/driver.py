@@ -28,7 +28,7 @@ from course_utils.lessons.torch_steps import forget
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 BUILT_IN = vars(builtins)
-CELL_SECONDS, CELLS_SECONDS = 10.0, 20.0  # for a cell of a notebook, and for all of them
+CELL_SECONDS, CELLS_SECONDS = 10.0, 15.0  # for a cell of a notebook, and for all of them
 MOST_LOST = 20  # cells of which is told what they raised
 
 
@@ -88,9 +88,11 @@ def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str)
         linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
         exec(shell.compile(text, filename, "exec"), names)  # it remembers what is imported from `__future__`
 
+    def execute_as_notebook(cell: str, _: str) -> None:
+        shell.run_cell(cell, store_history=True).raise_error()
+
     try:
-        run_whole = lambda cell, _: shell.run_cell(cell, store_history=True).raise_error()
-        lost, raised = run_cells(cells, execute if answer else run_whole), None
+        lost, raised = run_cells(cells, execute if answer else execute_as_notebook), None
         filename = f"<answer {', '.join(seeds)}>"
         try:
             with _silence(), time_limit(CELL_SECONDS):
