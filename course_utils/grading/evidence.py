@@ -55,19 +55,20 @@ def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
         parts = ((name, part, value) for name, state in case["inputs"].items() for part, value in state.items())
         return {(name, part, part in ("value", "grad") and "type" in value) for name, part, value in parts}
 
-    def same_values(case: Evidence, reference: Evidence) -> bool:
-        changed = {name for each in (case, reference) for name, aspects in each["changed"].items() if "value" in aspects}
-        return all(
-            alike_all(state["value"], reference["inputs"][name]["value"])
-            for name, state in case["inputs"].items()
-            if name not in changed
-        )
-
-    pairs = list(zip(cases, key, strict=False))
-    return all(form(case) == form(reference) and same_values(case, reference) for case, reference in pairs)
+    pairs = zip(cases, key, strict=False)
+    return all(form(case) == form(reference) and _have_same_inputs(case, reference) for case, reference in pairs)
 
 
-def alike_all(mine: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+def _have_same_inputs(case: Evidence, reference: Evidence) -> bool:
+    """Whether the values of the inputs that neither answer has changed are the same."""
+    for name, state in case["inputs"].items():
+        is_changed = any("value" in each["changed"].get(name, ()) for each in (case, reference))
+        if not is_changed and not _count_as_equal(state["value"], reference["inputs"][name]["value"]):
+            return False
+    return True
+
+
+def _count_as_equal(mine: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
     """Whether two values, or those of two modules by their names, count as equal."""
     if "type" in key:
         return alike(mine, key)

@@ -43,6 +43,12 @@ class Shell(InteractiveShell):
     showsyntaxerror = showtraceback
 
 
+def open_shell() -> Shell:
+    """The one shell of this process, which keeps no history: that would be a thread and a file."""
+    HistoryManager.enabled = False
+    return Shell.instance()
+
+
 def load_room() -> None:
     """Import all that a lesson has for its notebook, and read its files, for a process that cannot read them later.
 
@@ -50,8 +56,7 @@ def load_room() -> None:
     """
     for module in pkgutil.iter_modules(lessons.__path__, f"{lessons.__name__}."):
         getattr(importlib.import_module(module.name), "prepare", list)()
-    HistoryManager.enabled = False  # it would be a thread and a file
-    Shell.instance()
+    open_shell()
 
 
 def record_answers(told: int, seeds: Mapping[str, int], cells: Sequence[str], answer: str) -> None:
@@ -78,7 +83,7 @@ def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str)
     """
     exercises = [find(name) for name in seeds]
     notebook, before = types.ModuleType("__main__"), sys.modules["__main__"]
-    names, shell = vars(notebook), Shell.instance()
+    names, shell = vars(notebook), open_shell()
     sys.modules["__main__"] = notebook  # pickle and others look there
     shell.user_module, shell.user_ns = notebook, names
     shell.init_user_ns()
