@@ -15,6 +15,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+from unittest.mock import MagicMock
 
 from IPython.core.history import HistoryManager
 from IPython.core.interactiveshell import InteractiveShell
@@ -40,7 +41,7 @@ class Shell(InteractiveShell):
     def showtraceback(self, *_: object, **__: object) -> None:
         """Show nothing: a traceback in colours takes a quarter of a second."""
 
-    showsyntaxerror = showtraceback
+    showsyntaxerror = enable_gui = showtraceback  # a window, such as %matplotlib asks for, is nothing to show either
 
 
 def open_shell() -> Shell:
@@ -87,6 +88,9 @@ def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str)
     sys.modules["__main__"] = notebook  # pickle and others look there
     shell.user_module, shell.user_ns = notebook, names
     shell.init_user_ns()
+    if answer:  # by itself it shows nothing, and no magic acts
+        quiet = MagicMock()
+        names |= {"get_ipython": quiet, "display": lambda *_, display_id=None, **__: quiet if display_id else None}
     put_back = remember_course()
 
     def execute(text: str, filename: str) -> None:
