@@ -20,7 +20,7 @@ from course_utils.exercises.answers import Answer
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import read_cells
-from course_utils.grading.evidence import Judged, judge_answer, learn_key, seed_for, to_score
+from course_utils.grading.evidence import Judged, judge_answer, seed_for, to_score
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.key import Key
@@ -71,8 +71,7 @@ def judge(answer: CollectedAnswer, ran: Ran, key: Key | None = None) -> Score:
     """Ann's score for an answer by what came of it, before nbval is asked."""
     judged = Judged(answer.outcome)
     if not answer.outcome:
-        learn_key(answer.exercise.name, key or key_of(answer.exercise.name, SEED))
-        judged = judge_answer(answer.exercise, ran)
+        judged = judge_answer(answer.exercise, key or key_of(answer.exercise.name, SEED), ran)
     return to_score("ann", START.name, answer.exercise, judged, ran.seconds)
 
 
@@ -81,8 +80,6 @@ class DeskHere(Closing):
 
     def ask(self, work, *arguments):
         return work(*arguments)
-
-    tell = ask
 
     def close(self):
         """Nothing is open."""

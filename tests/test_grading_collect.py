@@ -187,14 +187,15 @@ def test_lines_for_ipython_do_no_harm_and_keep_the_line_numbers():
     for text in (
         "%matplotlib inline\n!pip list\nx = 3\n\ndef answer():\n    %time 1\n    return x",
         "%%time\n\n\nx = 3\ndef answer():\n    return x",
-        "\n\n%time x = 3\nfiles = !ls\nx?\n\ndef answer():\n    return x",
+        "\n\nx = 3\nfiles = !ls\nx?\n\ndef answer():\n    return x",
     ):
         cell = read_cell(text)
         lines = [text.split("\n")[each.line - 1] for each in cell.statements if each.defines]
         assert (cell.error, lines) == (None, ["def answer():"])
         assert needed(text, of="def answer():\n    return x\n") == ["x = 3"]
     texts = 'y = 1\nz = [\n    y\n    % 2]\na = \'%pwd\'\n# !ls\nb = """\n!kept\n%kept\n"""'
-    assert [each.source for each in read_cell(f"!ls\n{texts}").statements] == ["pass", *read_texts(texts)]
+    found = [each.source for each in read_cell(f"!ls\n{texts}").statements]
+    assert found == ["get_ipython().system('ls')", *read_texts(texts)]
     assert read_cell("%%writefile -a x.py\ny = 1\n").statements[0].source == (
         "get_ipython().run_cell_magic('writefile', '-a x.py', 'y = 1\\n')"
     )
@@ -212,7 +213,8 @@ WRONG = "def largest(tensor):\n    return 0.0"
     ("cells", "whole"),
     [
         ([WRONG], False),
-        (["import torch\nfrom math import pi", "def helper(x): return x", "'A text.'", WRONG], False),
+        (["def helper(x): return x", "def largest(tensor):\n    return helper(tensor)"], False),
+        (["from __future__ import annotations", WRONG], True),
         (["k = 1", "def largest(tensor):\n    return k"], False),
         (["items = []", "items.append(1)", "def largest(tensor):\n    return items"], True),
         (["print(1)", WRONG], True),

@@ -8,7 +8,7 @@ import pytest
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.marks import COLUMNS, FILE, Rules, decide, read_decisions, read_weights, write_gradebook
 from course_utils.grading.report import Score
-from course_utils.grading.similar import find_pairs, name_alike, write_similar
+from course_utils.grading.similar import PAGE, find_pairs, name_alike, write_similar
 from course_utils.root import CourseError
 
 SCORES = [
@@ -156,11 +156,12 @@ def test_a_copy_in_disguise_is_alike_and_another_idea_is_not():
     assert name_alike(ONE) == name_alike(DISGUISED) != name_alike(OTHER)
     assert name_alike("def f(x):\n    return x + 1") != name_alike("def f(x):\n    return x + 2")
     texts = {"ann": {"norms": ONE}, "bo": {"norms": DISGUISED}, "cy": {"norms": OTHER}}
-    (pair,) = find_pairs(texts, {})
-    assert (pair.one, pair.other, pair.share, pair.exercises) == ("ann", "bo", 1.0, ["norms"])
-    assert find_pairs(texts, {"norms": [ONE]}) == [], "what the course says is nobody's own"
+    (pair,), too_little = find_pairs(texts, {})
+    assert (pair.one, pair.other, pair.share, pair.exercises, too_little) == ("ann", "bo", 1.0, ["norms"], [])
+    found = find_pairs(texts, {"norms": [ONE]})
+    assert found == ([], [*texts]), "what the course says is nobody's own, so nothing can be told"
     many = {f"s{number}": {"norms": ONE} for number in range(12)}
-    assert find_pairs(many, {}) == [], "nor what everybody wrote"
+    assert find_pairs(many, {}) == ([], [*many]), "nor is what everybody wrote"
 
 
 def test_planted_copies_are_found_in_a_class_and_hardly_any_other_pair():
@@ -179,7 +180,7 @@ def test_planted_copies_are_found_in_a_class_and_hardly_any_other_pair():
         renamed = {"tensor": "t0", "grad": "g0", "handle": "h0", "model": "net0", "module": "m0", "output": "o0"}
         texts = students[original].items()
         students[copy] = {name: _rename(text, renamed) for name, text in texts}
-    found = {(pair.one, pair.other) for pair in find_pairs(students, known)}
+    found = {(pair.one, pair.other) for pair in find_pairs(students, known)[0]}
     pairs = len(students) * (len(students) - 1) / 2
     assert len(found & planted) >= 0.95 * len(planted)
     assert len(found - planted) <= 0.01 * pairs
@@ -200,10 +201,13 @@ def _rename(source, names):
 
 def test_the_page_shows_both_texts_and_takes_them_as_text(tmp_path):
     students = {"ann": {"norms": ONE + "# <script>"}, "bo": {"norms": DISGUISED}}
-    text = write_similar(find_pairs(students, {}), students, tmp_path).read_text(encoding="utf-8")
+    assert write_similar(students, {}, tmp_path).endswith(": 1 pairs of students with similar texts")
+    text = (tmp_path / PAGE).read_text(encoding="utf-8")
     assert "100 %" in text
     assert "&lt;script&gt;" in text
-    assert "No two students" in write_similar([], {}, tmp_path).read_text(encoding="utf-8")
+    said = write_similar(students | {"cy": {"norms": "def norms():\n    return {}"}}, {}, tmp_path)
+    assert said.endswith("1 wrote too little of their own to tell")
+    assert "for any comparison: cy." in (tmp_path / PAGE).read_text(encoding="utf-8")
 
 
 def test_a_score_with_given_points_counts():

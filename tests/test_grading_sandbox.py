@@ -20,7 +20,7 @@ import pytest
 
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.grade import run
-from course_utils.grading.sandbox import cgroup, host, linux, walls
+from course_utils.grading.sandbox import host, linux, walls
 from course_utils.grading.sandbox.fork import ForkEngine, HostProcess
 from course_utils.grading.sandbox.tasks import BLAMED, MEBIBYTE, NOT_BEGUN, Limits, Task
 from course_utils.grading.sandbox.walls import Isolation
@@ -326,33 +326,3 @@ def test_a_scratch_folder_goes_with_all_that_is_in_it_and_no_link_is_followed(tm
         Path(scratch, "closed").chmod(0)
     assert not Path(scratch).exists()
     assert kept.stat().st_mode & 0o777 == 0o500
-
-
-def test_a_group_ends_all_that_is_in_it_and_goes_with_its_owner(monkeypatch):
-    """Where none is delegated that counts memory, in a hierarchy that counts nothing."""
-    hybrid = Path("/sys/fs/cgroup/unified")
-    if hybrid.exists():
-        monkeypatch.setattr(cgroup, "MOUNTED", hybrid)
-        monkeypatch.setattr(cgroup, "NEEDED", "cgroup.kill")
-    owner = subprocess.Popen(["sleep", "0"])
-    try:
-        group = cgroup.Group(owner.pid, 0)
-    except OSError:
-        pytest.skip("no group of cgroup v2 can be made here")
-    group.limit(1 << 30, 100)
-    inside = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"], preexec_fn=group.join)
-    assert "course-" in Path("/proc", str(inside.pid), "cgroup").read_text()
-    assert group.kill() is False
-    assert inside.wait(10) == -signal.SIGKILL
-    owner.wait()
-    place = next(cgroup.MOUNTED.rglob(f"course-{owner.pid}-0"))
-    for _ in range(100):
-        cgroup.remove_groups()
-        time.sleep(0.05)
-        if not place.exists():
-            break
-    assert not place.exists()
-    monkeypatch.setattr(cgroup, "NEEDED", "no such file")
-    with pytest.raises(OSError, match="none is delegated"):
-        cgroup.Group(os.getpid(), 0)
-    assert not list(cgroup.MOUNTED.rglob(f"course-{os.getpid()}-*"))

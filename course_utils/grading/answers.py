@@ -123,8 +123,8 @@ def _collect(
     found: tuple[int, Statement | None] | None,
 ) -> CollectedAnswer:
     name = exercise.name
-    # Without an answer, only code in which the name occurs can make one.
-    has_name = any(re.search(rf"\b{name}\b", each.source) for each in own.values())
+    # Without an answer, only cells in which the name occurs can make one.
+    has_name = any(re.search(rf"\b{name}\b", cells[number].source) for number in {number for number, _ in own})
     if found is None:
         return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING.format(name)), whole=has_name)
     (number, answer), cell = found, cells[found[0]]
@@ -141,8 +141,7 @@ def _collect(
             uses |= each.uses
             travelled.add((number, at))
     needed = names.find_needed(uses, number, but=binds)
-    left = (each for place, each in own.items() if place not in travelled and place not in needed)
-    whole = any(each.acts or name in each.binds for each in left)
+    whole = any(place not in travelled and place not in needed for place in own)
     found_answer = CollectedAnswer(exercise, source, tuple(each.source for each in needed.values()), whole=whole)
     return replace(found_answer, like=name_alike(found_answer.text))
 

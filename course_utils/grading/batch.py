@@ -13,7 +13,6 @@ from course_utils.grading.evidence import (
     Judged,
     choose_better,
     judge_answer,
-    learn_key,
     make_notebook_task,
     make_task,
     seed_for,
@@ -139,7 +138,7 @@ class _Grading:
         self, submissions: Sequence[Submission], crew: Engine, desk: Desk, memory: GradingMemory, limits: Limits
     ) -> None:
         self.work = [_Work(each, each.reason or STOPPED) for each in submissions]
-        self.known = 0
+        self.known, self._keys = 0, {}
         self._crew, self._desk, self._memory, self._limits = crew, desk, memory, limits
 
     def run(self, progress: Callable[[int], AbstractContextManager[Any]]) -> None:
@@ -207,12 +206,11 @@ class _Grading:
             keys = ask_for_key([*wanted.items()], self._crew.key) if wanted else {}
         except Exception as error:
             keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
-        for name, key in keys.items():
-            self._desk.tell(learn_key, name, key)
+        self._keys = keys
 
     def _judge(self, exercise: Declaration, ran: Ran) -> Judged:
         try:
-            return self._desk.ask(judge_answer, exercise, ran)
+            return self._desk.ask(judge_answer, exercise, self._keys[exercise.name], ran)
         except CourseError as error:
             return Judged(reason=f"what the answer did could not be judged: {error}")
 

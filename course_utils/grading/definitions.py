@@ -21,21 +21,11 @@ from course_utils.root import CourseError
 
 Place = tuple[int, int]  # the number of a cell, and the position of a statement in it
 DEFINES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-COMPREHENSIONS = ("listcomp", "setcomp", "dictcomp", "genexpr")
-ALL_NAMES = "*"  # what a statement binds that may bind any name
-PYTHON_MAGICS = ("capture", "time", "timeit", "prun")  # cell magics whose body is Python that the notebook runs
 MAX_CODE = 500_000  # characters: Python needs a kilobyte and more to parse some of them
-# Lines for IPython. Texts and comments are matched first, so that what stands in them is left alone.
-MAGIC = re.compile(
-    r"""
-      ^ (?P<indent>[ \t]*)
-        (?: %time[ \t]+ (?P<timed>\S.*) | %{1,2}[a-zA-Z_].* | !(?!=).* | \?{1,2}[\w.].* | [\w.\[\]]+ \?{1,2} [ \t]* $ )
-    | (?P<text> (?P<quotes>\"{3}|'{3}) (?: \\. | (?!(?P=quotes))[\s\S] )* (?P=quotes)
-              | "(?: \\. | [^"\\\n] )*" | '(?: \\. | [^'\\\n] )*' | \#.* )
-    | =[ \t]* (?P<command>[!%][\w./].*)
-    """,
-    re.MULTILINE | re.VERBOSE,
-)
+MOST_MAGICS = 100  # lines for IPython in a cell, which reads all of the cell anew for each
+MAGIC = re.compile(r"^[ \t]*[%!?]|=[ \t]*[!%]|\?[ \t]*$", re.MULTILINE)
+# A magic whose cell is Python that the notebook runs, and empty lines before and after it.
+ABOVE = re.compile(r"(?:[ \t]*\n)*(?:%%(?:capture|time|timeit|prun)\b.*\n)?(?:[ \t]*\n)*")
 
 
 @dataclass(frozen=True)
@@ -47,7 +37,6 @@ class Statement:
     binds: set[str]  # see `read_names`
     uses: set[str]
     defines: set[str]  # what it binds with `def` or `class`
-    acts: bool  # it may do more than bind its names: it is no import, and no function without a decorator
 
 
 @dataclass(frozen=True)
@@ -61,16 +50,36 @@ class Cell:
     error: SyntaxError | None = None
 
 
+@contextlib.contextmanager
+def quiet_parser() -> Iterator[None]:
+    """Keep Python's warnings about a student's code off the grader's screen; what it cannot do is a `SyntaxError`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, endless nesting
+            raise SyntaxError(f"{error}" if isinstance(error, ValueError) else "it is nested too deeply") from None
+
+
 def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
-    """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) do nothing there, so that they do no harm."""
+    """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) are read as the calls that they stand for."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
-    try:
+    with contextlib.suppress(SyntaxError):
         return Cell(cell_id, tags, source, *_read_statements(source))
+    try:
+        return Cell(cell_id, tags, source, *_read_statements(_without_magics(source)))
     except SyntaxError as error:
-        with contextlib.suppress(SyntaxError):
-            plain = without_magics(source)
-            return Cell(cell_id, tags, plain, *_read_statements(plain))
         return Cell(cell_id, tags, source, error=error)
+
+
+@quiet_parser()
+def _without_magics(source: str) -> str:
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    if sum(1 for _ in MAGIC.finditer(source)) > MOST_MAGICS:
+        raise SyntaxError(f"it has more than {MOST_MAGICS} lines for IPython")
+    above = ABOVE.match(source)[0]
+    return "\n" * above.count("\n") + TransformerManager().transform_cell(source[len(above) :])
 
 
 def read_cells(data: bytes) -> list[Cell]:
@@ -92,13 +101,15 @@ def read_cells(data: bytes) -> list[Cell]:
         import nbformat
 
         try:
-            notebook = nbformat.convert(nbformat.from_dict(notebook), 4)
+            notebook = nbformat.reads(text, as_version=4)
         except Exception as error:  # an old notebook may be broken in any way; none may stop the batch
             raise CourseError(f"it is an old notebook that cannot be converted ({error!r})") from None
     cells = notebook.get("cells")
     if not isinstance(cells, list):
         raise CourseError("it is a notebook without a list of cells")
-    code = [cell for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    cells = [cell for cell in cells if isinstance(cell, dict)]
+    # One key turns a cell into text by mistake: an answer's cell is one all the same.
+    code = [cell for cell in cells if cell.get("cell_type") == "code" or "answer" in _tags(cell)]
     size = sum(len(str(cell.get("source", ""))) for cell in code)
     if size > MAX_CODE:
         raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
@@ -132,40 +143,16 @@ def _say_what_else_it_is(data: bytes) -> str:
 
 
 def _read_cell_of(cell: dict) -> Cell:
-    source, metadata = cell.get("source"), cell.get("metadata")  # what is no text counts as empty
+    source = cell.get("source")  # what is no text counts as empty
     parts = source if isinstance(source, list) else [source]
     text = "".join(part for part in parts if isinstance(part, str))
+    return read_cell(text, str(cell.get("id")), _tags(cell))
+
+
+def _tags(cell: dict) -> list:
+    metadata = cell.get("metadata")
     tags = metadata.get("tags") if isinstance(metadata, dict) else None
-    return read_cell(text, str(cell.get("id")), tags if isinstance(tags, list) else [])
-
-
-@contextlib.contextmanager
-def quiet_parser() -> Iterator[None]:
-    """Keep Python's warnings about a student's code off the grader's screen; what it cannot do is a `SyntaxError`."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, endless nesting
-            raise SyntaxError(f"{error}" if isinstance(error, ValueError) else "it is nested too deeply") from None
-
-
-def without_magics(source: str) -> str:
-    """A cell's text as Python: each line for IPython becomes one that does nothing, and `%%writefile` a call."""
-    above, magic, rest, body = re.match(r"((?:[ \t]*\n)*)(?:%%(\w+)(.*))?([\s\S]*)", source).groups()
-    if magic == "writefile":
-        return f"{above}get_ipython().run_cell_magic('writefile', {rest.strip()!r}, {body[1:]!r})\n"
-    if magic and magic not in PYTHON_MAGICS:
-        return ""
-    return above + MAGIC.sub(_plain_line, body)
-
-
-def _plain_line(found: re.Match) -> str:
-    if found["text"]:
-        return found["text"]
-    if found["command"]:
-        return "= get_ipython()"
-    return found["indent"] + (found["timed"] or "pass")
+    return tags if isinstance(tags, list) else []
 
 
 @functools.lru_cache(maxsize=500)  # most cells of a class are the lesson's own
@@ -191,10 +178,7 @@ def _read_statements(source: str) -> tuple[list[Statement], SyntaxError | None]:
 def _read_statement(node: ast.stmt, text: str, line: int) -> Statement:
     binds, uses = read_names(text)
     defines = {each.name for each in inner_definitions(node)}
-    is_import = isinstance(node, ast.Import | ast.ImportFrom)
-    is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list
-    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return Statement(text, line, binds, uses, defines, acts=not (is_import or is_function or is_text))
+    return Statement(text, line, binds, uses, defines)
 
 
 def inner_definitions(node: ast.AST) -> list[DEFINES]:
@@ -213,23 +197,18 @@ def inner_definitions(node: ast.AST) -> list[DEFINES]:
 def read_names(source: str) -> tuple[set[str], set[str]]:
     """The names that `source` binds or deletes when it runs, and those that it takes from outside.
 
-    The latter are also those that a function in it takes, and built-in names. `ALL_NAMES` stands for any name. Raises
-    `SyntaxError` for what cannot be, such as two arguments of one name.
+    The latter are also those that a function in it takes, and built-in names. Raises `SyntaxError` for what cannot be,
+    such as two arguments of one name.
     """
     table = symtable.symtable(source, "<answer>", "exec")
     binds = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
-    if re.search(r"^from __future__|import \*", source):
-        binds.add(ALL_NAMES)
     uses = {each.get_name() for each in table.get_symbols() if each.is_referenced()} - binds
     waiting = table.get_children()
     while waiting:
         inner = waiting.pop()
         waiting += inner.get_children()
         for each in inner.get_symbols():
-            is_bound_here = each.is_declared_global() and each.is_assigned()
-            if is_bound_here and inner.get_name() in COMPREHENSIONS:  # by `:=`, when the statement runs
-                binds.add(each.get_name())
-            elif each.is_global() or (inner.get_type() == "class" and each.is_referenced()):
+            if each.is_global() or (inner.get_type() == "class" and each.is_referenced()):
                 uses.add(each.get_name())
     return binds, uses
 
@@ -251,8 +230,7 @@ class Names:
 
         Of each name, it is all that gives it a value up to the end of that cell or, if there is none, the first after.
         """
-        end = (cell + 1, -1)
-        chosen = {place: each for place, each in self._binders.get(ALL_NAMES, ()) if place < end}
+        end, chosen = (cell + 1, -1), {}
         waiting, seen = sorted(names), {*but}
         while waiting:
             name = waiting.pop()

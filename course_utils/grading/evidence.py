@@ -3,7 +3,7 @@
 The record in a `Ran` was written by a process in which a student's code ran, so it is believed to be data of the form
 that `assets/record.schema.json` describes, and nothing more. It becomes what is known of the answer: evidence that can
 be judged, an outcome where the answer kept the run from ending, or why a person has to look. All of it is work for the
-`desk`, which `learn_key` tells the keys.
+`desk`.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ import hmac
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import fastjsonschema
 
-from course_utils.exercises.comparing import TOLERANCE, facts
+from course_utils.exercises.comparing import TOLERANCE, alike, facts
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.judging import first_difference, judge
 from course_utils.exercises.outcome import Outcome, Stage
@@ -55,7 +55,24 @@ def fits(cases: Sequence[Evidence], key: Sequence[Evidence]) -> bool:
         parts = ((name, part, value) for name, state in case["inputs"].items() for part, value in state.items())
         return {(name, part, part in ("value", "grad") and "type" in value) for name, part, value in parts}
 
-    return all(form(case) == form(reference) for case, reference in zip(cases, key, strict=False))
+    pairs = zip(cases, key, strict=False)
+    return all(form(case) == form(reference) and _have_same_inputs(case, reference) for case, reference in pairs)
+
+
+def _have_same_inputs(case: Evidence, reference: Evidence) -> bool:
+    """Whether the values of the inputs that neither answer has changed are the same."""
+    for name, state in case["inputs"].items():
+        is_changed = any("value" in each["changed"].get(name, ()) for each in (case, reference))
+        if not is_changed and not _count_as_equal(state["value"], reference["inputs"][name]["value"]):
+            return False
+    return True
+
+
+def _count_as_equal(mine: Mapping[str, Any], key: Mapping[str, Any]) -> bool:
+    """Whether two values, or those of two modules by their names, count as equal."""
+    if "type" in key:
+        return alike(mine, key)
+    return mine.keys() == key.keys() and all(alike(value, key[name]) for name, value in mine.items())
 
 
 def seed_for(exercise: Declaration, secret: int) -> int:
@@ -101,21 +118,13 @@ class Judged:
         return bool(self.outcome and self.outcome.stage is not Stage.NOT_ATTEMPTED)
 
 
-_keys: dict[str, Key] = {}
-
-
-def learn_key(name: str, key: Key) -> None:
-    """Know from now on the key of the exercise called `name`."""
-    _keys[name] = key
-
-
-def judge_answer(exercise: Declaration, ran: Ran) -> Judged:
+def judge_answer(exercise: Declaration, key: Key, ran: Ran) -> Judged:
     """Judge an answer in words, by what came of running it.
 
     If not all worked that it may use, it passes or a person looks.
     """
     try:
-        judged, lost = _judge_run(exercise, _keys[exercise.name], ran)
+        judged, lost = _judge_run(exercise, key, ran)
     except CourseError as error:
         return Judged(reason=str(error))
     except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
@@ -157,7 +166,7 @@ def choose_better(alone: Judged, whole: Judged) -> Judged:
     reason = alone.reason  # that cells of a notebook raise is nothing special
     if whole.outcome is None or CUT in whole.reason:
         reason = reason or f"the whole notebook could not be run to its end and judged: {whole.reason}"
-    if not whole.attempted or alone.attempted or alone.outcome is None:
+    if alone.outcome is None or not whole.attempted or (alone.attempted and (alone.expected or not whole.expected)):
         return replace(alone, reason=reason)
     sentence = f"{whole.outcome.sentence} This was seen when the whole notebook was run."
     return replace(whole, outcome=replace(whole.outcome, sentence=sentence.strip()), reason=reason)

@@ -17,7 +17,6 @@ def run(
     lesson: str | None = None,
     engine: str = "auto",
     jobs: int | None = None,
-    scheduler: str | None = None,
     system: str = "moodle",
     live: Path | None = None,
     exit_zero: bool = False,
@@ -48,7 +47,7 @@ def run(
     from course_utils.grading.verdict import NOTEBOOK, Comparer
 
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
-    with _make_crew(engine, jobs, scheduler) as crew, Comparer() as comparer, Desk() as desk:
+    with _make_crew(engine, jobs) as crew, Comparer() as comparer, Desk() as desk:
         from tqdm import tqdm
 
         from course_utils.grading.batch import grade
@@ -114,7 +113,7 @@ def _compare_texts(found, report):
     from course_utils.exercises.declaration import read_declarations
     from course_utils.grading.answers import read_texts
     from course_utils.grading.desk import Desk
-    from course_utils.grading.similar import find_pairs, write_similar
+    from course_utils.grading.similar import write_similar
     from course_utils.grading.submissions import read_submission
 
     students, unread = {}, 0
@@ -126,9 +125,8 @@ def _compare_texts(found, report):
             except CourseError:  # the report has its row and says why
                 unread += 1
     known = {each.name: [each.task, *read_page(each.name).answers] for each in read_declarations()}
-    pairs = find_pairs(students, known)
-    pages = f"{write_similar(pairs, students, report)}: {len(pairs)} pairs of students with similar texts"
-    return f"{pages}; {unread} notebooks could not be read." if unread else f"{pages}."
+    said = write_similar(students, known, report)
+    return f"{said}; {unread} notebooks could not be read." if unread else f"{said}."
 
 
 def _end_as_ctrl_c():
@@ -153,14 +151,12 @@ def _find(place, roster, number, desk):
     return found, people
 
 
-def _make_crew(engine="auto", jobs=None, scheduler=None):
-    from course_utils.grading.sandbox.fork import DaskCrew, make_engine
+def _make_crew(engine="auto", jobs=None):
+    from course_utils.grading.sandbox.fork import make_engine
     from course_utils.grading.sandbox.tasks import cores
 
     try:
-        return DaskCrew(scheduler, engine) if scheduler else make_engine(engine, jobs or cores())
-    except ModuleNotFoundError as error:
-        raise CourseError(f"{error.name} is missing: pip install 'course-utils[cluster]'.") from None
+        return make_engine(engine, jobs or cores())
     except (OSError, ValueError) as error:
         raise CourseError(f"{error}.") from None
 

@@ -1,14 +1,15 @@
 """Which students' answers are alike but for names, order and layout: a hint to look at two texts, and no verdict.
 
 A text is taken apart into its statements. Names that its writer chose, comments, docstrings and annotations do not
-count, nor does the order. What is the lesson's own, what a right answer of the course says, and what many in the class
-wrote say nothing about two students; the rest is compared, longer statements with more weight.
+count, nor does the order. What is the lesson's own and what a right answer of the course says tells nothing about two
+students. The rest is weighed by how rare it is in the class, in bits: what one student of eight wrote has three.
 """
 
 import ast
 import hashlib
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +18,9 @@ from course_utils.show import page_templates
 
 PAGE = "similar.html"
 
-SMALLEST = 8  # parts of a syntax tree in a statement; a smaller one is nothing of one's own
-MANY = 0.1  # the share of the class from which on a statement is common
-FEW = 3  # students who may always have a statement in common without its being common
-LEAST_ALIKE = 0.6  # the share of what is their own that two students have in common
-LEAST_TEXT = 40  # parts of the syntax tree that they have in common, at least
+LEAST_ALIKE = 0.7  # the share of what is their own that two students have in common
+LEAST_BITS = 10.0  # what they have in common at least: by chance it would be so in one pair of a thousand
+MORE = 8  # students are imagined in every class who wrote something else, so that a class of two can be compared
 
 Texts = Mapping[str, str]  # by exercise
 
@@ -62,8 +61,8 @@ class _Plain(ast.NodeTransformer):
         return self.visit(ast.Assign([node.target], node.value))
 
 
-def take_apart(source: str) -> Iterator[tuple[str, int]]:
-    """The statements of a text, each as a plain text of its syntax tree, with the number of its parts.
+def take_apart(source: str) -> Iterator[str]:
+    """The statements of a text, each as a plain text of its syntax tree.
 
     Of a statement with a body only the head counts, and the body's statements by themselves.
     """
@@ -77,8 +76,7 @@ def take_apart(source: str) -> Iterator[tuple[str, int]]:
         if "name" in head:
             head["name"] = "_"
         if (found := plain.visit(type(node)(**head))) is not None:
-            text = ast.dump(found)
-            yield text, text.count("(")
+            yield ast.dump(found)
 
 
 def _is_body(value: object) -> bool:
@@ -87,50 +85,44 @@ def _is_body(value: object) -> bool:
 
 def name_alike(source: str) -> str:
     """The same short text for all answers that differ in names, order and layout only."""
-    parts = sorted(text for text, _ in take_apart(source))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+    return hashlib.sha256("\n".join(sorted(take_apart(source))).encode()).hexdigest()[:10]
 
 
-def find_pairs(students: Mapping[str, Texts], known: Mapping[str, Iterable[str]]) -> list[Pair]:
-    """The pairs of students with much of their own in common, the most alike first.
+def find_pairs(students: Mapping[str, Texts], known: Mapping[str, Iterable[str]]) -> tuple[list[Pair], list[str]]:
+    """The pairs of students with much of their own in common, the most alike first; and who has too little to tell.
 
     `known` has, for each exercise, texts that are nobody's own.
     """
-    sizes: dict[tuple[str, str], int] = {}
+    nobodys = {(exercise, part) for exercise, texts in known.items() for text in texts for part in take_apart(text)}
     holders: dict[tuple[str, str], list[str]] = {}
     for student, texts in students.items():
-        for exercise, source in texts.items():
-            for text, size in {*take_apart(source)}:
-                sizes[exercise, text] = size
-                holders.setdefault((exercise, text), []).append(student)
-    nobodys = {(name, text) for name, sources in known.items() for each in sources for text, _ in take_apart(each)}
-    most = max(FEW, MANY * len(students))
-    own = {each: who for each, who in holders.items() if each not in nobodys and len(who) <= most}
-    own = {each: who for each, who in own.items() if sizes[each] >= SMALLEST}
-    totals = dict.fromkeys(students, 0)
-    together: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for part, who in own.items():
+        for part in {(exercise, part) for exercise, text in texts.items() for part in take_apart(text)} - nobodys:
+            holders.setdefault(part, []).append(student)
+    totals = dict.fromkeys(students, 0.0)
+    common: dict[tuple[str, str], float] = {}
+    where: dict[tuple[str, str], set[str]] = {}
+    for (exercise, _), who in holders.items():
+        bits = math.log2((len(students) + MORE) / max(2, len(who)))  # what one wrote has as much as what two did
+        if bits < 1:  # many wrote it
+            continue
         for student in who:
-            totals[student] += sizes[part]
+            totals[student] += bits
         for pair in itertools.combinations(sorted(who), 2):
-            together.setdefault(pair, []).append(part)
-    return sorted(_name_pairs(together, sizes, totals), key=lambda pair: -pair.share)
+            common[pair] = common.get(pair, 0) + bits
+            where.setdefault(pair, set()).add(exercise)
+    pairs = [
+        Pair(one, other, share, sorted(where[one, other]))
+        for (one, other), bits in common.items()
+        if bits >= LEAST_BITS and (share := bits / min(totals[one], totals[other])) >= LEAST_ALIKE
+    ]
+    too_little = [student for student, bits in totals.items() if bits < LEAST_BITS]
+    return sorted(pairs, key=lambda pair: -pair.share), too_little
 
 
-def _name_pairs(
-    together: Mapping[tuple[str, str], Collection[tuple[str, str]]],
-    sizes: Mapping[tuple[str, str], int],
-    totals: Mapping[str, int],
-) -> Iterator[Pair]:
-    for (one, other), parts in together.items():
-        common = sum(sizes[part] for part in parts)
-        share = common / min(totals[one], totals[other])
-        if common >= LEAST_TEXT and share >= LEAST_ALIKE:
-            yield Pair(one, other, share, sorted({exercise for exercise, _ in parts}))
-
-
-def write_similar(pairs: Sequence[Pair], students: Mapping[str, Texts], report: Path) -> Path:
-    """Write the page of the pairs, with both texts of each exercise side by side; returns its path."""
+def write_similar(students: Mapping[str, Texts], known: Mapping[str, Iterable[str]], report: Path) -> str:
+    """Write the page of the pairs, with both texts of each exercise side by side; returns a line about it."""
+    pairs, too_little = find_pairs(students, known)
     page = page_templates().get_template("grading_similar.html.j2")
-    write_whole(report / PAGE, page.render(pairs=pairs, students=students))
-    return report / PAGE
+    write_whole(report / PAGE, page.render(pairs=pairs, too_little=too_little, students=students))
+    line = f"{report / PAGE}: {len(pairs)} pairs of students with similar texts"
+    return f"{line}; {len(too_little)} wrote too little of their own to tell" if too_little else line

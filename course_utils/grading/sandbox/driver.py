@@ -4,20 +4,21 @@ It draws no conclusions and knows no right answer's results; whatever goes wrong
 """
 
 import builtins
-import codeop
 import contextlib
 import importlib
 import json
 import linecache
 import os
 import pkgutil
-import shlex
 import sys
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import MagicMock
+
+from IPython.core.history import HistoryManager
+from IPython.core.interactiveshell import InteractiveShell
 
 from course_utils import lessons
 from course_utils.exercises.declaration import is_blank
@@ -28,21 +29,25 @@ from course_utils.lessons.torch_steps import forget
 
 write_record = json.JSONEncoder(allow_nan=False).encode  # made before an answer could change the json module
 BUILT_IN = vars(builtins)
-CELL_SECONDS, CELLS_SECONDS = 10.0, 20.0  # for a cell of a notebook, and for all of them
+CELL_SECONDS, CELLS_SECONDS = 10.0, 15.0  # for a cell of a notebook, and for all of them
 MOST_LOST = 20  # cells of which is told what they raised
 
 
-def _run_cell_magic(magic: str, line: str, cell: str) -> None:
-    """What IPython does for `%%writefile [-a] name`, and nothing for any other."""
-    *flags, name = shlex.split(line) or [""]
-    if magic == "writefile" and name:
-        with open(name, "a" if flags else "w") as file:
-            file.write(cell)
+class Shell(InteractiveShell):
+    """What runs a notebook's cells in Jupyter, with all its magics; here nobody reads what it says of errors."""
+
+    system = InteractiveShell.system_raw  # the other one needs a terminal
+
+    def showtraceback(self, *_: object, **__: object) -> None:
+        """Show nothing: a traceback in colours takes a quarter of a second."""
+
+    showsyntaxerror = enable_gui = showtraceback  # a window, such as %matplotlib asks for, is nothing to show either
 
 
-# Stands for what only a notebook has, such as `get_ipython`: takes every call, and does nothing else.
-SHELL = MagicMock()
-SHELL.return_value.run_cell_magic = _run_cell_magic
+def open_shell() -> Shell:
+    """The one shell of this process, which keeps no history: that would be a thread and a file."""
+    HistoryManager.enabled = False
+    return Shell.instance()
 
 
 def load_room() -> None:
@@ -52,6 +57,7 @@ def load_room() -> None:
     """
     for module in pkgutil.iter_modules(lessons.__path__, f"{lessons.__name__}."):
         getattr(importlib.import_module(module.name), "prepare", list)()
+    open_shell()
 
 
 def record_answers(told: int, seeds: Mapping[str, int], cells: Sequence[str], answer: str) -> None:
@@ -78,18 +84,28 @@ def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str)
     """
     exercises = [find(name) for name in seeds]
     notebook, before = types.ModuleType("__main__"), sys.modules["__main__"]
-    names = vars(notebook)
-    names |= {"get_ipython": SHELL, "display": lambda *_, display_id=None, **__: SHELL if display_id else None}
-    sys.modules.setdefault("IPython.core.getipython", SHELL)  # where IPython takes `get_ipython` from, when imported
+    names, shell = vars(notebook), open_shell()
     sys.modules["__main__"] = notebook  # pickle and others look there
+    shell.user_module, shell.user_ns = notebook, names
+    shell.init_user_ns()
+    if answer:  # by itself it shows nothing, and no magic acts
+        quiet = MagicMock()
+        names |= {"get_ipython": quiet, "display": lambda *_, display_id=None, **__: quiet if display_id else None}
     put_back = remember_course()
-    compiler = codeop.Compile()  # remembers what is imported from `__future__`, as a notebook does
+
+    def execute(text: str, filename: str) -> None:
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
+        exec(shell.compile(text, filename, "exec"), names)  # it remembers what is imported from `__future__`
+
+    def execute_as_notebook(cell: str, _: str) -> None:
+        shell.run_cell(cell, store_history=True).raise_error()
+
     try:
-        lost, raised = run_cells(cells, names, compiler), None
+        lost, raised = run_cells(cells, execute if answer else execute_as_notebook), None
         filename = f"<answer {', '.join(seeds)}>"
         try:
             with _silence(), time_limit(CELL_SECONDS):
-                _execute(answer, filename, names, compiler)
+                execute(answer, filename)
         except BaseException as error:  # whatever an answer can throw is evidence: KeyboardInterrupt, SystemExit
             raised = describe_error(error, "call")
         put_back()
@@ -108,7 +124,7 @@ def observe_answers(seeds: Mapping[str, int], cells: Sequence[str], answer: str)
         sys.modules["__main__"] = before
 
 
-def run_cells(cells: Sequence[str], namespace: dict[str, Any], compiler: codeop.Compile) -> list[str]:
+def run_cells(cells: Sequence[str], run: Callable[[str, str], None]) -> list[str]:
     """Run cells one after the other, each up to what it raises; returns in words what the first of these raised."""
     lost, end = [], time.monotonic() + CELLS_SECONDS
     for number, cell in enumerate(cells):
@@ -118,7 +134,7 @@ def run_cells(cells: Sequence[str], namespace: dict[str, Any], compiler: codeop.
             break
         try:
             with _silence(), time_limit(min(CELL_SECONDS, left)):
-                _execute(cell, f"<cell {number}>", namespace, compiler)
+                run(cell, f"<cell {number}>")
         except BaseException as error:
             said = describe_error(error, "call")
             problem = CUT if isinstance(error, TimeIsUp) else said["message"][:200]
@@ -128,11 +144,6 @@ def run_cells(cells: Sequence[str], namespace: dict[str, Any], compiler: codeop.
 
 def _first_line(cell: str) -> str:
     return next(filter(None, cell.splitlines()), "")[:80]
-
-
-def _execute(text: str, filename: str, namespace: dict[str, Any], compiler: codeop.Compile) -> None:
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
-    exec(compiler(text, filename, "exec"), namespace)
 
 
 def remember_course() -> Callable[[], None]:

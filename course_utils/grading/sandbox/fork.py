@@ -1,10 +1,6 @@
-"""The fork engine: a child process for each exercise, in a sandbox, in milliseconds. Linux only; see `host`.
-
-And who takes an engine: this machine, or Dask's workers on many.
-"""
+"""The fork engine: a child process for each exercise, in a sandbox, in milliseconds. Linux only; see `host`."""
 
 import contextlib
-import functools
 import json
 import os
 import queue
@@ -15,13 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from course_utils.grading.sandbox.cgroup import remove_groups
 from course_utils.grading.sandbox.own_folder import OwnFolder
 from course_utils.grading.sandbox.process import ProcessEngine
-from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Ran, Task, start
+from course_utils.grading.sandbox.tasks import START_SECONDS, Engine, Limits, Task, start
 from course_utils.root import CourseError
-
-ON_THE_WAY = 1_000  # submissions that a cluster gets at a time
 
 
 class HostProcess:
@@ -76,7 +69,6 @@ class HostProcess:
         """End it, and with it every process that it has started."""
         self.process.kill()
         self.process.wait()
-        remove_groups()
         for each in self._sockets:
             each.close()
         self._folder.close()
@@ -137,38 +129,3 @@ class ForkEngine(Engine):
 def make_engine(name: str, lanes: int = 1) -> Engine:
     """The engine `process`, or with `auto` the fork engine, where this machine can."""
     return (ForkEngine if name == "auto" and sys.platform == "linux" else ProcessEngine)(lanes)
-
-
-class DaskCrew(Engine):
-    """Dask's workers, wherever they are: each has an engine of its own. `address` is the scheduler's."""
-
-    def __init__(self, address: str, engine: str) -> None:
-        from distributed import Client
-
-        super().__init__(ON_THE_WAY)
-        self._engine, self.isolation = engine, []
-        self._client = Client(address, set_as_default=False)
-
-    def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:
-        """As `Engine.run`. If a worker is lost, another one runs it; if that happens often, there is a reason why."""
-        try:
-            done = self._client.submit(_run_on_worker, tasks, limits, self._engine, pure=False)
-            lines, results = done.result()
-        except Exception as error:
-            return [Ran(ended=f"no worker could run it: {error}")] * len(tasks)
-        self.isolation += {*lines} - {*self.isolation}
-        return results
-
-    def close(self) -> None:
-        """Leave the cluster; what has not run there will not."""
-        with contextlib.suppress(OSError):
-            self._client.close()
-        super().close()
-
-
-_engine_here = functools.cache(make_engine)  # on a worker, where it ends with it
-
-
-def _run_on_worker(tasks: Sequence[Task], limits: Limits | None, engine: str) -> tuple[list[str], list[Ran]]:
-    results = _engine_here(engine).run(tasks, limits)
-    return _engine_here(engine).isolation, results

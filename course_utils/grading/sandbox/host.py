@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from course_utils.grading.sandbox import linux
-from course_utils.grading.sandbox.cgroup import Group
 from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
@@ -54,12 +53,7 @@ def main() -> int:
         os.dup2(nowhere, fd)
     _fork(lanes, serve, key)
     isolation = enter_namespaces()
-    groups: list[Group | None] = [None] * len(lanes)
-    try:
-        groups = [Group(os.getpid(), number) for number in range(len(lanes))]  # before the root is another
-    except OSError as error:
-        isolation.lacking.append(f"a bound on the memory of all its processes together (cgroup v2: {error})")
-    first = _fork([key], _become_first_process, isolation, groups, lanes)
+    first = _fork([key], _become_first_process, isolation, lanes)
     for fd in (*lanes, key):
         os.close(fd)
     _note_end(os.waitpid(first, 0)[1])
@@ -88,7 +82,7 @@ def _fork(close: Sequence[int], work: Callable[..., object], *arguments: object)
         _leave(code)
 
 
-def _become_first_process(isolation: Isolation, groups: list[Group | None], lanes: list[int]) -> None:
+def _become_first_process(isolation: Isolation, lanes: list[int]) -> None:
     from course_utils.exercises import engine
     from course_utils.grading.sandbox.driver import load_room, observe_answers
 
@@ -100,10 +94,10 @@ def _become_first_process(isolation: Isolation, groups: list[Group | None], lane
     gc.freeze()
     linux.join_pages()
     close_root(isolation)
-    for number, (lane, group) in enumerate(zip(lanes, groups, strict=True)):
+    for number, lane in enumerate(lanes):
         user = isolation.user and isolation.user + number  # one that no other lane gives to its children
         others = [other for other in lanes if other != lane]
-        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), group, lane)
+        _fork(others, lambda *own: Host(*own).serve(), replace(isolation, user=user), lane)
     for lane in lanes:
         os.close(lane)
     with contextlib.suppress(ChildProcessError):
@@ -116,7 +110,6 @@ class Host:
     """Runs answers, one at a time, in children of this process, for who is at the other end of the socket `lane`."""
 
     isolation: Isolation
-    group: Group | None
     lane: int
 
     def serve(self) -> None:
@@ -139,8 +132,6 @@ class Host:
         Returns why the child ended before its time, if it did, and the seconds it took.
         """
         start = time.monotonic()
-        if self.group:
-            self.group.limit(limits.memory + limits.disk, limits.processes)
         with make_scratch(self.isolation) as scratch:
             keeper = 0
             if self.isolation.root:  # the first process of a new namespace: no other can end it, and all end with it
@@ -153,8 +144,6 @@ class Host:
             try:
                 ended = self._watch(pid, limits, start, scratch)
             finally:
-                if self.group and self.group.kill():
-                    ended = TOO_MUCH
                 status = self._end(pid, keeper)
         if status and not ended:
             ended = KILLED
@@ -164,8 +153,6 @@ class Host:
         from course_utils.grading.sandbox.driver import record_answers
 
         os.setsid()
-        if self.group:
-            self.group.join()
         with open(task, "rb", closefd=False) as file:
             given = json.load(file)
         os.dup2(1, 2)  # last words are not for answers
