@@ -24,6 +24,10 @@ def whole_weights(model: nn.Module, rng: Numbers) -> nn.Module:
     return fill(model, functools.partial(rng.mixed, high=3))
 
 
+class Gate(nn.ReLU):
+    """A ReLU by another name."""
+
+
 def count_runs(*layers: nn.Module) -> list[int]:
     """A list that grows by one with each run of one of `layers`."""
     runs: list[int] = []
