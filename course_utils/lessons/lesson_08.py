@@ -438,14 +438,12 @@ class PlusPart(nn.Module):
 
 @exercise
 def patched_logits(rng):
-    def patch(
-        model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2, of_source: int = 2
-    ) -> Case:
+    def patch(model: nn.Module, layer: nn.Module, region: Tensor, shown: str) -> Case:
         given = {
             "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
             "layer": layer,
-            "source": rng.quarters(1, of_source, *region.shape) / 3,
-            "target": rng.quarters(1, channels, *region.shape),
+            "source": rng.quarters(1, 2, *region.shape) / 3,
+            "target": rng.quarters(1, 2, *region.shape),
             "region": region,
         }
         return Case(given, shown=shown)
@@ -465,14 +463,13 @@ def patched_logits(rng):
     layer = model[0].part[0]
     yield patch(model, layer, one.clone(), "a layer that hands its very input on, and its input added")
     model = nn.Sequential(nn.Identity(), layers[3], Does(lambda x: x if x.sum() < 1000 else stop()))
-    given = patch(model, layers[3], row.clone(), "").given
     layers[3].weight.data.abs_()
-    given["source"].zero_()
-    given["target"].fill_(1000)
-    yield Case(given, shown="a target with great numbers, for which the call is stopped by something that is no Exception")
-    model = nn.Sequential(nn.Identity(), layers[4])
-    shown = "a source with too many channels: the model raises an error"
-    yield patch(model, layers[4], row.clone(), shown, of_source=3)
+    case = patch(model, layers[3], row.clone(), f"{STOPPED}, for the target alone")
+    case.given["source"].zero_()
+    case.given["target"].fill_(1000)
+    yield case
+    model = nn.Sequential(nn.Identity(), layers[4], Does(stop))
+    yield patch(model, layers[4], row.clone(), STOPPED)
 
 
 def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
