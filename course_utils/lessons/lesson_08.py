@@ -175,7 +175,9 @@ def first_bad_layer(rng):
     yield search(x, shown, Times(1.0), OnesAround(), nn.ReLU())
     shown = "numbers up to 3e+38, which are finite, and a sum of two that is not"
     yield ask(rng.whole(2, 2, low=2, high=3), shown, Fork(Times(1e38), Times(1e38), Does(torch.add)))
-    yield search(rng.whole(1, 3), STOPPED, nn.ReLU(), Does(stop))
+    narrow = linear(rng.whole(2, 2))
+    yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", nn.ReLU(), narrow)
+    yield search(rng.whole(1, 2), STOPPED, nn.ReLU(), Does(stop))
     yield search(zeros.clone(), f"{inside}, and then a layer inside it", Times(1.0), OverAndAfter(), nn.ReLU())
     yield search(rng.whole(2, 2), "the log of numbers below 0", Times(-1.0), Does(torch.log), nn.ReLU())
     shown = "an x with a nan, a layer that makes 0 of it, and then a log"
@@ -219,7 +221,10 @@ def first_bad_gradient(rng):
     join = "a fork, and where it joins, the square root of the"
     yield search(zeros.clone(), f"{join} first input", Fork(Times(0.5), nn.Sigmoid(), PlusRoot(0)))
     yield search(zeros.clone(), f"{join} second input", Fork(nn.Sigmoid(), Times(0.5), PlusRoot(1)))
-    yield search(rng.whole(1, 2), STOPPED, Does(torch.sqrt), linear(torch.eye(2)), Does(stop))
+    yield search(
+        rng.whole(1, 3), "an x that is too wide: the model raises an error", Does(torch.sqrt), linear(torch.eye(2))
+    )
+    yield search(rng.whole(1, 2), STOPPED, Does(torch.sqrt), Does(stop))
     yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", *map(Shifted, (1.0, 1.0, 0.0)))
     yield Case(
         {"model": Does(torch.sqrt), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0"
@@ -278,6 +283,8 @@ def dead_share(rng):
     yield Case({"model": model, "batches": [maps, -rng.whole(1, 2, 1, 3)]}, shown=shown)
     shown = "a ReLU that is called twice: once for what is above 0, once for what is below"
     yield Case({"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]}, shown=shown)
+    shown = "a second batch that is too narrow: the model raises an error"
+    yield Case({"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]}, shown=shown)
     yield Case({"model": _relu_net(rng).append(Does(stop)), "batches": [first.clone()]}, shown=STOPPED)
     maps = -rng.whole(4, 2, 2, 2) / 4
     maps[1, 0, 0, 1] *= -1
@@ -438,12 +445,14 @@ class PlusPart(nn.Module):
 
 @exercise
 def patched_logits(rng):
-    def patch(model: nn.Module, layer: nn.Module, region: Tensor, shown: str) -> Case:
+    def patch(
+        model: nn.Module, layer: nn.Module, region: Tensor, shown: str, channels: int = 2, of_source: int = 2
+    ) -> Case:
         given = {
             "model": model.extend([nn.Flatten(), linear(rng.mixed(3, 2 * region.numel(), high=3))]),
             "layer": layer,
-            "source": rng.quarters(1, 2, *region.shape) / 3,
-            "target": rng.quarters(1, 2, *region.shape),
+            "source": rng.quarters(1, of_source, *region.shape) / 3,
+            "target": rng.quarters(1, channels, *region.shape),
             "region": region,
         }
         return Case(given, shown=shown)
@@ -451,7 +460,7 @@ def patched_logits(rng):
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
     row[0, 0] = row[1, rng.integer(1, 2)] = True
-    layers = [neighbours(rng) for _ in range(5)]
+    layers = [neighbours(rng) for _ in range(6)]
     model = nn.Sequential(Times(2.0), PlusPart(layers[0], Does(lambda x: x.mul_(2))))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
@@ -462,14 +471,14 @@ def patched_logits(rng):
     model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
     layer = model[0].part[0]
     yield patch(model, layer, one.clone(), "a layer that hands its very input on, and its input added")
-    model = nn.Sequential(nn.Identity(), layers[3], Does(lambda x: x if x.sum() < 1000 else stop()))
-    layers[3].weight.data.abs_()
-    case = patch(model, layers[3], row.clone(), f"{STOPPED}, for the target alone")
-    case.given["source"].zero_()
-    case.given["target"].fill_(1000)
-    yield case
-    model = nn.Sequential(nn.Identity(), layers[4], Does(stop))
-    yield patch(model, layers[4], row.clone(), STOPPED)
+    model = nn.Sequential(nn.Identity(), layers[3])
+    shown = "a target with too many channels: the model raises an error"
+    yield patch(model, layers[3], row.clone(), shown, channels=3)
+    model = nn.Sequential(nn.Identity(), layers[4])
+    shown = "a source with too many channels: the model raises an error"
+    yield patch(model, layers[4], row.clone(), shown, of_source=3)
+    model = nn.Sequential(nn.Identity(), layers[5], Does(stop))
+    yield patch(model, layers[5], row.clone(), STOPPED)
 
 
 def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
@@ -496,6 +505,8 @@ def attention_maps(rng):
         yield attend(_transformer(rng, 0.5, norm_first).eval(), rng.quarters(3, 4, 4), f"{heads} {words}")
     yield attend(_transformer(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
     yield attend(_transformer(rng, 0.5, False), rng.quarters(3, 4, 4), f"{heads} in training mode, with dropout")
+    layer = _transformer(rng, 0.5, True).eval()
+    yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
     layer = _transformer(rng, 0.5, True).eval()
     layer.linear1.register_forward_pre_hook(stop)
     yield attend(layer, rng.quarters(1, 2, 4), "a layer whose call is stopped, by something that is no Exception")

@@ -80,6 +80,7 @@ def share_on_the_cut(rng):
     yield test(rng.whole(1, 2, 2, 4) * signs, "both", 0, "a method that runs twice, with a map of both signs")
     yield test(rng.whole(1, 2, 2, 4), "both", 2, "a method that runs twice")
     yield test(-rng.whole(1, 2, 2, 4), "mean", 2, "a method whose map is negative everywhere")
+    yield test(rng.whole(1, 3, 2, 4), "mean", 2, "a method whose picture has a channel too many: it raises an error")
     yield test(rng.whole(1, 2, 2, 4), "mean", 2, "a method that is stopped, by something that is no Exception")
     yield test(rng.whole(1, 2, 2, 4) * 2.0**-110, "both", 2, "a method with a faint map")
     yield test(rng.whole(1, 2, 2, 4), "both", 1, "a method that runs twice; layer 1 is a ReLU")
@@ -106,6 +107,9 @@ def logits_without(rng):
     net = positive_net(rng)
     net[2] = net[0]
     yield take_away("a network that runs its layer 0 twice", net, 0, [3.0, 4.0], 2)
+    net = positive_net(rng)
+    net[5] = nn.Linear(3, 2)
+    yield take_away("a network whose last layer raises an error", net, 0, [3.0, 4.0], 2)
     net = positive_net(rng)
     net[5].register_forward_pre_hook(stop)
     yield take_away("a network whose call is stopped by something that is no Exception", net, 0, [3.0, 4.0], 2)
