@@ -57,7 +57,7 @@ def look(*_: object) -> None:
 @exercise
 def pass_relu(rng):
     for rule in ("backprop", "deconvnet", "guided"):
-        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs()
+        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs() / 3
         f[[0, 1, 1], [3, 0, 2]] = 0
         # Above 0, if little: the product of two such numbers is 0 in float32.
         f[0, :3], grad[:, :2] = rng.whole(3, high=3) * 2.0**-140, rng.whole(2, 2, high=3) / 2**14
@@ -72,13 +72,14 @@ def guide_relu(rng):
     relu.register_full_backward_hook(look)
     of_x, of_gradient = every_sign(2)
     x = rng.quarters(2, 4).abs() * of_x
-    arriving = rng.quarters(2, 4).abs() * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
+    arriving = rng.quarters(2, 4).abs() / 3 * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
 
     def once(handle):
         seen = {
             "the output": relu(x),
             "the gradient at x": gradient_at(x, relu, arriving),
             "the gradient at x of a second call": gradient_at(x, relu, -arriving),
+            "the gradient at x where none above 0 arrives": gradient_at(x, relu, -arriving.abs()),
         }
         handle.remove()
         return seen | {"the gradient at x after handle.remove()": gradient_at(x, relu, arriving)}
@@ -105,10 +106,9 @@ def count_hooks(model: nn.Module) -> int:
 
 @exercise
 def Guide(rng):
-    signs = every_sign(2)
     for model, x, arriving, shown in (
         (*telling_net(rng), "a model with ReLUs at three depths"),
-        (Gate(), *(signs * rng.quarters(2, 4).abs()), "a model that is a ReLU, of a class made from nn.ReLU"),
+        (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a class made from nn.ReLU"),
     ):
 
         def in_and_out(manager, model=model, x=x, arriving=arriving):

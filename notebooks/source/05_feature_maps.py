@@ -1007,9 +1007,9 @@ def channel_means(model, layer, batches):
     `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
     `layer` is a module of `model` and returns (N, C, H, W) in float32; `batches` is a
-    list, and they differ in their number of pictures, N. The maps of a batch are let go, at the
-    latest when those of the next are there. When your function returns, no hook is
-    left.
+    list of inputs, which differ in their number of pictures, N. The maps of a batch are
+    let go, at the latest when those of the next are there. When your function returns,
+    no hook is left.
     """
     ...
 
