@@ -524,7 +524,8 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere; for any other, nothing is added to the standard deviation.
+    everywhere; for any other, the standard deviation is above 1e-19, and nothing is
+    added to it.
     """
     ...
 
