@@ -108,7 +108,7 @@ def count_hooks(model: nn.Module) -> int:
 def Guide(rng):
     for model, x, arriving, shown in (
         (*telling_net(rng), "a model with ReLUs at three depths"),
-        (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a class made from nn.ReLU"),
+        (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a class of its own"),
     ):
 
         def in_and_out(manager, model=model, x=x, arriving=arriving):

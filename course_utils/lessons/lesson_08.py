@@ -268,6 +268,7 @@ def _tell_other_rows(model: nn.Module, batches: list[Tensor]) -> Callable:
 def dead_share(rng):
     # the first unit lives in both pictures of this batch, the second in one of them, the others in none
     first = rng.whole(2, 4) / 4 * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
+    first[0, 0] = 7.0
     second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-120, -1.0])  # and here only the third lives, faintly
     in_place = "a ReLU with an in-place operation behind it"
     yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
