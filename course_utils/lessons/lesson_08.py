@@ -461,7 +461,7 @@ def patched_logits(rng):
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
     row[0, 0] = row[1, rng.integer(1, 2)] = True
-    layers = [neighbours(rng) for _ in range(6)]
+    layers = [neighbours(rng) for _ in range(7)]
     model = nn.Sequential(Times(2.0), PlusPart(layers[0], Does(lambda x: x.mul_(2))))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
@@ -480,6 +480,10 @@ def patched_logits(rng):
     yield patch(model, layers[4], row.clone(), shown, of_source=3)
     model = nn.Sequential(nn.Identity(), layers[5], Does(stop))
     yield patch(model, layers[5], row.clone(), STOPPED)
+    model = nn.Sequential(nn.Identity(), layers[6], Does(lambda x: stop() if x.abs().max() > 1e6 else x))
+    case = patch(model, layers[6], row.clone(), f"{STOPPED}, for the target alone")
+    case.given["target"].fill_(1e9)
+    yield case
 
 
 def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
