@@ -57,7 +57,7 @@ def look(*_: object) -> None:
 @exercise
 def pass_relu(rng):
     for rule in ("backprop", "deconvnet", "guided"):
-        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs() / 3
+        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs() + 4 / 3
         f[[0, 1, 1], [3, 0, 2]] = 0
         # Above 0, if little: the product of two such numbers is 0 in float32.
         f[0, :3], grad[:, :2] = rng.whole(3, high=3) * 2.0**-140, rng.whole(2, 2, high=3) / 2**14
@@ -72,7 +72,7 @@ def guide_relu(rng):
     relu.register_full_backward_hook(look)
     of_x, of_gradient = every_sign(2)
     x = rng.quarters(2, 4).abs() * of_x
-    arriving = rng.quarters(2, 4).abs() / 3 * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
+    arriving = rng.quarters(2, 4).abs() / 3 * of_gradient * torch.tensor([[0.25], [24]])  # below 1, and above
 
     def once(handle):
         seen = {
