@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
-from course_utils.lessons.small_nets import count_runs, whole_weights
+from course_utils.lessons.small_nets import Gate, count_runs, whole_weights
 
 LEFT_CHANGED = "whether a layer was left with another setting or forward"
 
@@ -69,10 +69,13 @@ class _TwoNames(nn.Module):
 @exercise
 def keep_maps(rng):
     nested = [rng.choice(["1.1.conv1", "1.1.conv2"]), "0"]
+    silent = whole_weights(_TwoNames(), rng)
+    for parameter in silent.parameters():
+        parameter.data.zero_()
     for model, names, shown in (
         (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
         (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
-        (whole_weights(_TwoNames(), rng), ["same", "first"], "a model of one layer with the names 'first' and 'same'"),
+        (silent, ["same", "first"], "a model of one layer, which gives zeros, with the names 'first' and 'same'"),
     ):
         runs, settings = count_runs(model), _settings(model)
 
@@ -109,17 +112,27 @@ def strongest_channels(rng):
     # second by its greatest number, by the mean of what is positive and with `clamp(min=1)`, the third by the mean, the
     # median and how much is positive, the fourth by the mean of sizes. The third row is third by its greatest number,
     # fourth by the standard deviation and fifth by the mean of what is positive.
+    # Two more are weaker than the last two of these by 1 / 16384 only, and the last row has nothing positive.
     rows = [
         [2.0, 2.0, 2.0] + [-0.25 * rng.integer(1, 4) for _ in range(7)],
         [3.0, 2.75] + [-0.25] * 8,
         [1.5] + [0.5] * 8 + [0.0],
         [1.25, 1.25, 1.25, 1.0] + [-0.25 * rng.integer(9, 12) for _ in range(6)],
         [0.75] * 4 + [0.5] * 2 + [-0.5] * 4,
+        [0.75] * 4 + [0.5, 0.5 - 2**-14] + [-0.5] * 4,
         [0.25] + [-0.25 * rng.integer(1, 4) for _ in range(9)],
+        [0.25 - 2**-14] + [-0.25 * rng.integer(1, 4) for _ in range(9)],
+        [-0.25] * 10,
     ]
-    for count in (1, 4):
-        maps = torch.tensor([[rows[row][place] for place in _shuffled(rng, 10)] for row in _shuffled(rng, 6)])
-        yield Case({"maps": maps.reshape(6, 2, 5), "count": count}, shown=f"maps of shape (6, 2, 5), count = {count}")
+    for count in (1, 4, 9):
+        order = _shuffled(rng, 9)
+        # Whoever takes nearly equal ones for equal, and then the first of them, has the first two in the wrong order,
+        # and whoever takes the last has the other two.
+        for one, other in ((5, 4), (6, 7)):
+            places = sorted((order.index(one), order.index(other)))
+            order[places[0]], order[places[1]] = one, other
+        maps = torch.tensor([[rows[row][place] for place in _shuffled(rng, 10)] for row in order])
+        yield Case({"maps": maps.reshape(9, 2, 5), "count": count}, shown=f"maps of shape (9, 2, 5), count = {count}")
 
 
 def _reused_relu(rng: Numbers) -> tuple[nn.Module, torch.Tensor]:
@@ -147,14 +160,17 @@ def zero_shares(rng):
     for place in _shuffled(rng, 5)[: rng.integer(1, 3)]:
         x[1, place] *= -1
     zero, tiny, *_ = _shuffled(rng, 4)
-    x[0, 1 + zero], x[0, 1 + tiny] = 0, 2.0**-30
-    net = nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())
-    words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6())"
+    x[0, 1 + zero], x[0, 1 + tiny] = 0, 2.0**-120
+    layers = [nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6(), Gate()]
+    net = nn.Sequential(*layers)  # what the Hardsigmoid gives is above 0, so that the last ReLU has no zero
+    words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6(), Gate())"
+    words += ", where Gate is a class made from nn.ReLU,"
     reusing, pictures = _reused_relu(rng)
     reusing.get_submodule("1.1").unused = nn.ReLU()
     for model, given, shown in (
         (net, x, f"{words} and x = {x.tolist()}"),
         (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers, and one never"),
+        (nn.ReLU(), x.clone(), f"a model that is an nn.ReLU, and x = {x.tolist()}"),
     ):
         yield Case({"model": model, "x": given}, _tell_runs(model), shown=shown)
 
@@ -167,9 +183,11 @@ def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tenso
     """
     batches = [-rng.quarters(size, 8, 4, 5).abs() for size in (2, 3)]
     order = _shuffled(rng, 8)
+    first = order.index(0)
+    order[0], order[first] = order[first], order[0]  # channel 0 is one of the dead
     for channel, (batch, picture, number) in zip(
         order,
-        ((0, 1, 0.0), (1, 2, 0.0), (0, 0, 2.0**-30), (0, 1, 0.5), (1, 0, 0.75), (1, 2, 0.25), (1, 1, 2.0)),
+        ((0, 1, 0.0), (1, 2, 0.0), (0, 0, 2.0**-120), (0, 1, 0.5), (1, 0, 0.75), (1, 2, 0.25), (1, 1, 2.0)),
         strict=False,
     ):
         batches[batch][picture, channel, rng.integer(0, 3), rng.integer(0, 4)] = number
@@ -197,6 +215,8 @@ def dead_channels(rng):
         model, batches = _some_dead(rng, inplace)
         given = {"model": model.train(inplace), "layer": model[1], "batches": batches}
         yield Case(given, _tell_runs(model), shown=shown)
+    given = {"model": model, "layer": model[0], "batches": [rng.quarters(size, 8, 1, 2).abs() for size in (2, 1, 2)]}
+    yield Case(given, _tell_runs(model), shown="three batches, in each of which all channels are above 0")
 
 
 @exercise
@@ -205,9 +225,7 @@ def share_on_thing(rng):
         maps = rng.quarters(4, height, width).abs()
         silent, faint, *_ = _shuffled(rng, 4)
         maps[[silent, faint]] = 0
-        maps[faint, 0, 0] = maps[faint, 1, 1] = (
-            2**-10
-        )  # so faint that 1e-6 more in the denominator shows; 1e-8 does not
+        maps[faint, 0, 0] = maps[faint, 1, 1] = 2**-20  # so that 1e-8 more in the denominator shows; 1e-12 does not
         size = height * tall, width * wide
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
@@ -289,7 +307,7 @@ class _OtherOrder(nn.Module):
         return self.last(torch.relu(self.middle(torch.relu(self.first(x)))))
 
 
-class _OwnError(ValueError, KeyError, TypeError, AssertionError):
+class _OwnError(ValueError, KeyError, TypeError, AssertionError, StopIteration):
     """An error of the model's own, of several common kinds at once."""
 
 
@@ -320,12 +338,12 @@ def run_to(rng):
                 LEFT_CHANGED: _settings(model) != settings,
             }
 
-        x = rng.quarters(2, 1, 2, 2)
+        x = rng.quarters(2, 1, 2, 2) / 3
         yield Case({"model": model, "name": name, "x": x}, after, shown=f"name = {name!r} in {where}")
     model, x = _small_net(rng), rng.quarters(2, 3, 2, 2)
     shown = "an x with too many channels: a layer before raises an error"
     yield Case({"model": model, "name": "2", "x": x}, shown=shown)
     model, x = _small_net(rng), rng.quarters(2, 1, 2, 2)
     model[1].register_forward_pre_hook(_refuse)
-    shown = "a layer before raises an error that is a ValueError, a KeyError, a TypeError and an AssertionError"
+    shown = "a layer before raises an error of many kinds at once, ValueError and StopIteration among them"
     yield Case({"model": model, "name": "2", "x": x}, shown=shown)

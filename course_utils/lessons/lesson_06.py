@@ -10,7 +10,7 @@ from torch import nn
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
-from course_utils.lessons.small_nets import whole_weights
+from course_utils.lessons.small_nets import Gate, whole_weights
 
 
 def every_sign(count: int) -> torch.Tensor:
@@ -57,9 +57,10 @@ def look(*_: object) -> None:
 @exercise
 def pass_relu(rng):
     for rule in ("backprop", "deconvnet", "guided"):
-        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs()
+        f, grad = rng.quarters(2, 5).abs(), rng.quarters(2, 5).abs() + 4 / 3
         f[[0, 1, 1], [3, 0, 2]] = 0
-        f[0, :3], grad[:, :2] = rng.whole(3, high=3) / 2**30, rng.whole(2, 2, high=3) / 2**14  # above 0, if little
+        # Above 0, if little: the product of two such numbers is 0 in float32.
+        f[0, :3], grad[:, :2] = rng.whole(3, high=3) * 2.0**-140, rng.whole(2, 2, high=3) / 2**14
         grad[:, [1, 3]] *= -1
         grad[:, 4] = 0
         yield Case({"rule": rule, "f": f, "grad": grad})
@@ -71,13 +72,14 @@ def guide_relu(rng):
     relu.register_full_backward_hook(look)
     of_x, of_gradient = every_sign(2)
     x = rng.quarters(2, 4).abs() * of_x
-    arriving = rng.quarters(2, 4).abs() * of_gradient * torch.tensor([[0.25], [8]])  # below 1, and above
+    arriving = rng.quarters(2, 4).abs() / 3 * of_gradient * torch.tensor([[0.25], [24]])  # below 1, and above
 
     def once(handle):
         seen = {
             "the output": relu(x),
             "the gradient at x": gradient_at(x, relu, arriving),
             "the gradient at x of a second call": gradient_at(x, relu, -arriving),
+            "the gradient at x where none above 0 arrives": gradient_at(x, relu, -arriving.abs()),
         }
         handle.remove()
         return seen | {"the gradient at x after handle.remove()": gradient_at(x, relu, arriving)}
@@ -104,19 +106,22 @@ def count_hooks(model: nn.Module) -> int:
 
 @exercise
 def Guide(rng):
-    model, x, arriving = telling_net(rng)
+    for model, x, arriving, shown in (
+        (*telling_net(rng), "a model with ReLUs at three depths"),
+        (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a class of its own"),
+    ):
 
-    def in_and_out(manager):
-        found = {"the number of hooks before the block": count_hooks(model)}
-        with manager:
-            found["the gradient at the input, in the block"] = gradient_at(x, model, arriving)
-            found["the gradient at the input, for another output"] = gradient_at(x, model, -arriving)
-            found["the gradient at a ReLU of another model, in the block"] = gradient_at(x, nn.ReLU(), arriving)
-        found["the number of hooks after the block"] = count_hooks(model)
-        found["the gradient at the input, after the block"] = gradient_at(x, model, arriving)
-        return found
+        def in_and_out(manager, model=model, x=x, arriving=arriving):
+            found = {"the number of hooks before the block": count_hooks(model)}
+            with manager:
+                found["the gradient at the input, in the block"] = gradient_at(x, model, arriving)
+                found["the gradient at the input, for another output"] = gradient_at(x, model, -arriving)
+                found["the gradient at a ReLU of another model, in the block"] = gradient_at(x, nn.ReLU(), arriving)
+            found["the number of hooks after the block"] = count_hooks(model)
+            found["the gradient at the input, after the block"] = gradient_at(x, model, arriving)
+            return found
 
-    yield Case({"model": model}, in_and_out, shown="a model with ReLUs at three depths")
+        yield Case({"model": model}, in_and_out, shown=shown)
     other, y, coming = telling_net(rng)
     other[1].register_full_backward_hook(look)
 
@@ -161,7 +166,7 @@ def class_gradient(rng):
         classes = (torch.arange(count) * 2 + rng.integer(1, 2)) % 3
         while True:
             model = whole_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), rng)
-            model[3].weight.data /= 4
+            model[3].weight.data /= 4 if count == 1 else 3
             images = rng.quarters(count, 2, 1, 2).requires_grad_()
             logits = model(images)
             gradients = [torch.autograd.grad(logit, images, retain_graph=True)[0] for logit in logits.sum(0)]
@@ -189,10 +194,6 @@ def to_picture(rng):
         yield Case({"gradient": torch.full(shape, number)}, shown=f"a constant gradient: {number} everywhere")
 
 
-class Gate(nn.ReLU):
-    """A ReLU by another name."""
-
-
 @exercise
 def stop_in_place(rng):
     first, second = rng.choice([(True, False), (False, True)])
@@ -216,6 +217,8 @@ def stop_in_place(rng):
     yield Case({"model": model}, look, shown=shown)
     plain = nn.Sequential(nn.ReLU(), nn.ReLU())
     yield Case({"model": plain}, shown="a model of which no ReLU is in place")
+    gate = nn.ReLU(inplace=True)
+    yield Case({"model": gate}, lambda _: {"inplace of the model": gate.inplace}, shown="a model that is a ReLU")
 
 
 @exercise
@@ -229,7 +232,9 @@ def share_on(rng):
         if kind == "of sum 0":
             gradient[2, 0, 1] -= gradient.sum()
         if kind == "small and negative":
-            gradient = gradient.abs() / -1e20
+            gradient = gradient.abs() / -1e36
+        if kind == "any":
+            gradient /= 3
         yield Case({"gradient": gradient, "mask": mask})
     nothing, nowhere = torch.zeros(3, 2, 2), torch.zeros(2, 2, dtype=torch.bool)
     first = torch.tensor([[True, False], [False, False]])
@@ -272,6 +277,9 @@ def randomise_last(rng):
         block[2].running_mean += 1
         yield randomised(model, count, "a model with three Linear layers and a BatchNorm1d")
     yield randomised(whole_weights(nn.Linear(2, 2), rng), 1, "a model that is one Linear layer")
-    nested = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False), Within()), rng)
-    nested[1].running_mean += 1
-    yield randomised(nested, 3, "a model with a BatchNorm1d without parameters, and a layer that has another in it")
+    block = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, affine=False))
+    nested = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), block, Within()), rng)
+    nested.append(nested[1])
+    block[1].running_mean += 1
+    words = "a model with a BatchNorm1d without parameters, a layer in another layer, and one under two names"
+    yield randomised(nested, 5, words)

@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
+from course_utils.lessons.small_nets import Gate, stop
 from course_utils.vision.toys import make_linear
 
 
@@ -131,6 +132,9 @@ class Fork(nn.Module):
         return self.join(left, self.right(x))
 
 
+STOPPED = "a model whose call is stopped, by something that is no Exception"
+
+
 def _count_calls(model: nn.Module):
     """Count the calls of `model` from now on."""
     calls: list[None] = []
@@ -173,6 +177,7 @@ def first_bad_layer(rng):
     yield ask(rng.whole(2, 2, low=2, high=3), shown, Fork(Times(1e38), Times(1e38), Does(torch.add)))
     narrow = linear(rng.whole(2, 2))
     yield search(rng.whole(1, 3), "an x that is too wide: the model raises an error", nn.ReLU(), narrow)
+    yield search(rng.whole(1, 2), STOPPED, nn.ReLU(), Does(stop))
     yield search(zeros.clone(), f"{inside}, and then a layer inside it", Times(1.0), OverAndAfter(), nn.ReLU())
     yield search(rng.whole(2, 2), "the log of numbers below 0", Times(-1.0), Does(torch.log), nn.ReLU())
     shown = "an x with a nan, a layer that makes 0 of it, and then a log"
@@ -219,6 +224,7 @@ def first_bad_gradient(rng):
     yield search(
         rng.whole(1, 3), "an x that is too wide: the model raises an error", Does(torch.sqrt), linear(torch.eye(2))
     )
+    yield search(rng.whole(1, 2), STOPPED, Does(torch.sqrt), Does(stop))
     yield search(rng.whole(2, 2), "a square root of 0 that stands on no way from x", *map(Shifted, (1.0, 1.0, 0.0)))
     yield Case(
         {"model": Does(torch.sqrt), "x": zeros.clone()}, shown="a model that is a leaf: it takes the square root of 0"
@@ -230,7 +236,7 @@ class BothSides(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.relu = nn.ReLU()
+        self.relu = Gate()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.relu(x) - self.relu(-x)
@@ -242,17 +248,33 @@ def _relu_net(rng: Numbers) -> nn.Sequential:
     parts = {"fc1": linear(torch.eye(4)), rng.choice(["inner", "block"]): nn.Sequential(OrderedDict(inner))}
     parts["fc2"] = make_linear([[1.0, 0, 0, 0], [0, -1, 0, 0]], [-1.0, 0.0])
     parts[rng.choice(["relu2", "act2"])] = nn.ReLU()
+    parts["six"] = nn.ReLU6()
     return nn.Sequential(OrderedDict(parts))
+
+
+def _tell_other_rows(model: nn.Module, batches: list[Tensor]) -> Callable:
+    """What to look at afterwards: whether `model` has given something for a picture that it does not give by itself."""
+
+    def rows(output: Tensor) -> set[tuple[float, ...]]:
+        return set(map(tuple, output.flatten(1).tolist()))
+
+    known = set().union(*(rows(model(batch)) for batch in batches))
+    other: list[bool] = []
+    model.register_forward_hook(lambda module, args, output: other.append(not rows(output) <= known))
+    return lambda returned: {"whether a hook changed what the model gave": any(other)}
 
 
 @exercise
 def dead_share(rng):
     # the first unit lives in both pictures of this batch, the second in one of them, the others in none
     first = rng.whole(2, 4) / 4 * torch.tensor([[1.0, -1.0, -1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
-    second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-30, -1.0])  # and here only the third lives, faintly
+    first[0, 0] = 7.0
+    second = rng.whole(3, 4) / 4 * torch.tensor([-1.0, -1.0, 2.0**-120, -1.0])  # and here only the third lives, faintly
     in_place = "a ReLU with an in-place operation behind it"
     yield Case({"model": _relu_net(rng), "batches": [first]}, shown=f"4 units, one batch of 2 pictures, {in_place}")
-    yield Case({"model": _relu_net(rng), "batches": [first, second]}, shown=f"4 units, two batches, {in_place}")
+    model, batches = _relu_net(rng), [first, second]
+    then = _tell_other_rows(model, batches)
+    yield Case({"model": model, "batches": batches}, then, shown=f"4 units, two batches, {in_place}")
     shown = "4 units, the two batches the other way round"
     yield Case({"model": _relu_net(rng), "batches": [second, first]}, shown=shown)
     maps = -rng.whole(3, 2, 2, 2) / 4
@@ -264,10 +286,13 @@ def dead_share(rng):
     yield Case({"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]}, shown=shown)
     shown = "a second batch that is too narrow: the model raises an error"
     yield Case({"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]}, shown=shown)
+    yield Case({"model": _relu_net(rng).append(Does(stop)), "batches": [first.clone()]}, shown=STOPPED)
     maps = -rng.whole(4, 2, 2, 2) / 4
     maps[1, 0, 0, 1] *= -1
     shown = "2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them"
     yield Case({"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))}, shown=shown)
+    shown = "a model that is a ReLU, and one batch in which all three units live"
+    yield Case({"model": nn.ReLU(), "batches": [rng.whole(2, 3)]}, shown=shown)
     shown = "4 units, one batch of 2 pictures, and what fires in the second fires in the first"
     yield Case({"model": _relu_net(rng), "batches": [first.flip(0)]}, shown=shown)
 
@@ -387,6 +412,7 @@ def watch_norms(rng):
         with waiting.pop() as outer:
             with manager as inner:
                 layers[0](layers[1](x))
+                layers[1](0 * x)  # its norm is 0
             layers[1](layers[0](x))
         left = sum(len(layer._forward_hooks) for layer in layers)
         return {
@@ -435,12 +461,14 @@ def patched_logits(rng):
     one, row = torch.zeros(2, 2, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
     one[rng.integer(0, 1), 0] = True
     row[0, 0] = row[1, rng.integer(1, 2)] = True
-    layers = [neighbours(rng) for _ in range(5)]
+    layers = [neighbours(rng) for _ in range(7)]
     model = nn.Sequential(Times(2.0), PlusPart(layers[0], Does(lambda x: x.mul_(2))))
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
     model = nn.Sequential(layers[1], Does(lambda x: x.mul_(2)))
-    yield patch(model, layers[1], row, f"maps of 2 x 3, a region of two places, {behind}")
+    layers[1].register_forward_hook(lambda module, args, output: output * 3)
+    shown = f"maps of 2 x 3, a region of two places, a hook on the layer that triples its output, {behind}"
+    yield patch(model, layers[1], row, shown)
     model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
     layer = model[0].part[0]
     yield patch(model, layer, one.clone(), "a layer that hands its very input on, and its input added")
@@ -450,6 +478,12 @@ def patched_logits(rng):
     model = nn.Sequential(nn.Identity(), layers[4])
     shown = "a source with too many channels: the model raises an error"
     yield patch(model, layers[4], row.clone(), shown, of_source=3)
+    model = nn.Sequential(nn.Identity(), layers[5], Does(stop))
+    yield patch(model, layers[5], row.clone(), STOPPED)
+    model = nn.Sequential(nn.Identity(), layers[6], Does(lambda x: stop() if x.abs().max() > 1e6 else x))
+    case = patch(model, layers[6], row.clone(), f"{STOPPED}, for the target alone")
+    case.given["target"].fill_(1e9)
+    yield case
 
 
 def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
@@ -478,6 +512,9 @@ def attention_maps(rng):
     yield attend(_transformer(rng, 0.5, False), rng.quarters(3, 4, 4), f"{heads} in training mode, with dropout")
     layer = _transformer(rng, 0.5, True).eval()
     yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
+    layer = _transformer(rng, 0.5, True).eval()
+    layer.linear1.register_forward_pre_hook(stop)
+    yield attend(layer, rng.quarters(1, 2, 4), "a layer whose call is stopped, by something that is no Exception")
     layer, places = _transformer(rng, 0.5, True).eval(), rng.quarters(4, 4)
     layer.register_forward_pre_hook(lambda module, args: (args[0] + places, *args[1:]))
     yield attend(layer, rng.quarters(3, 4, 4), f"{heads} with a hook that adds a row for each place to x, in eval mode")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.engine import exercise
 from course_utils.lessons.blind import ACCEPTED, LETTERS, fresh_pictures, seal, weigh
+from course_utils.lessons.small_nets import stop
 
 
 @exercise
@@ -68,6 +69,8 @@ def share_on_the_cut(rng):
         keep = torch.ones(2, 4)
         keep[0, rng.integer(1, 2) :] = keep[1, 3:] = 0
         net, method = positive_net(rng), Asked(image, rng.integer(0, 2), kind)
+        if "stopped" in words:
+            net[5].register_forward_pre_hook(stop)
         given = {"method": method, "model": net, "later": net[layer], "keep": keep, "dead": keep == 0}
         return Case(given, shown=f"{words}, a network, its layer {layer}, keep = {keep.int().tolist()}")
 
@@ -78,7 +81,8 @@ def share_on_the_cut(rng):
     yield test(rng.whole(1, 2, 2, 4), "both", 2, "a method that runs twice")
     yield test(-rng.whole(1, 2, 2, 4), "mean", 2, "a method whose map is negative everywhere")
     yield test(rng.whole(1, 3, 2, 4), "mean", 2, "a method whose picture has a channel too many: it raises an error")
-    yield test(rng.whole(1, 2, 2, 4) / 2**30, "both", 2, "a method with a faint map")
+    yield test(rng.whole(1, 2, 2, 4), "mean", 2, "a method that is stopped, by something that is no Exception")
+    yield test(rng.whole(1, 2, 2, 4) * 2.0**-110, "both", 2, "a method with a faint map")
     yield test(rng.whole(1, 2, 2, 4), "both", 1, "a method that runs twice; layer 1 is a ReLU")
     net, keep = positive_net(rng), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     net[2] = nn.Conv2d(2, 2, (1, 2), stride=2, bias=False).requires_grad_(False)
@@ -94,16 +98,20 @@ def logits_without(rng):
     def take_away(words: str, net: nn.Sequential, layer: int, direction: list[float], count: int) -> Case:
         given = {"model": net, "layer": net[layer], "direction": torch.tensor(direction)}
         shown = f"{words}, the direction {direction}, and {count} {'picture' if count == 1 else 'pictures'}"
-        return Case({**given, "images": rng.mixed(count, 2, 2, 3)}, shown=shown)
+        size = (3, 2) if count == 2 else (2, 3)
+        return Case({**given, "images": rng.mixed(count, 2, *size)}, shown=shown)
 
     for count, layer, direction in ((1, 0, [3.0, 4.0]), (2, 2, [-8.0, 6.0]), (3, 0, [1.0, 0.0])):
         yield take_away(f"a network, its layer {layer}", positive_net(rng), layer, direction, count)
-    yield take_away("a network, its layer 2", positive_net(rng), 2, [3e-12, -4e-12], 2)
+    yield take_away("a network, its layer 2", positive_net(rng), 2, [3e-14, -4e-14], 2)
     net = positive_net(rng)
     net[2] = net[0]
     yield take_away("a network that runs its layer 0 twice", net, 0, [3.0, 4.0], 2)
     net = positive_net(rng)
     net[5] = nn.Linear(3, 2)
     yield take_away("a network whose last layer raises an error", net, 0, [3.0, 4.0], 2)
+    net = positive_net(rng)
+    net[5].register_forward_pre_hook(stop)
+    yield take_away("a network whose call is stopped by something that is no Exception", net, 0, [3.0, 4.0], 2)
     net = nn.Sequential(nn.Identity(), positive_net(rng))
     yield take_away("a layer that hands its very input on", net, 0, [3.0, 4.0], 2)

@@ -400,8 +400,8 @@ def keep_maps(model, names, x):
     of what that layer returned.
 
     A copy stays as it is, whatever the layers behind do to the layer's output, and
-    holds no graph. No name stands twice in `names`. When your function returns, no
-    hook is left.
+    holds no graph. No name stands twice in `names`, and each of these layers runs
+    once. When your function returns, no hook is left.
     """
     ...
 
@@ -490,7 +490,8 @@ def tile_maps(maps):
     grid: those of the first picture, as a float32 tensor (C, 1, H, W).
 
     Each tile is stretched to [0, 1] by itself, a faint one as well: its lowest number
-    becomes 0, its highest 1. A constant tile becomes all 0. `maps` stays as it is.
+    becomes 0, its highest 1. A constant tile becomes all 0; in any other, these two
+    are at least 1e-9 apart. `maps` stays as it is.
     """
     ...
 
@@ -555,7 +556,8 @@ draw_depths({name: layer.output for name, layer in depths.items()})
 # %% tags=["answer"]
 def zero_shares(model, x):
     """Call `model(x)` once and return a dict: the dotted name of each `nn.ReLU` to
-    the share of exact zeros in what it returned, a float from 0 to 1.
+    the share of exact zeros in what it returned, a float from 0 to 1. The name of
+    `model` itself is `""`.
 
     A ReLU that runs several times in the call counts all that it returned,
     together; one that does not run is not in the dict. When your function returns, no
@@ -581,8 +583,9 @@ def dead_channels(model, layer, batches):
     """Run `model` on each of `batches` and return the numbers of the channels of
     `layer` that were never above 0, as a list of ints in ascending order.
 
-    `layer` is a module of `model` and returns (N, C, H, W). Never means: at no
-    place of no picture of no batch. When your function returns, no hook is left.
+    `layer` is a module of `model` and returns (N, C, H, W), without a nan. Never
+    means: at no place of any picture of any batch. `batches` is a list, and the model
+    runs on all of it. When your function returns, no hook is left.
     """
     ...
 
@@ -816,7 +819,8 @@ def share_on_thing(maps, mask):
 
     `maps` is (C, h, w) in float32, with no negative numbers. `mask` is (H, W), bool,
     and H and W are multiples of h and w: a place of the map that the thing covers by
-    a quarter counts by a quarter. A channel that is 0 everywhere has the share 0.
+    a quarter counts by a quarter. A channel that is 0 everywhere has the share 0; the
+    numbers of any other add up to more than 1e-6.
     """
     ...
 
@@ -938,7 +942,8 @@ def run_to(model, name, x):
 
     The model may run its layers in any order, not only in that in which they were
     made. It stays as it was: no hook left behind, each module in the mode it was in.
-    What the model itself raises goes on to the caller.
+    What the model itself raises goes on to the caller, and no part of the model
+    catches an error.
     """
     ...
 
@@ -1002,10 +1007,10 @@ def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
     `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
-    `layer` is a module of `model` and returns (N, C, H, W) in float32; the batches
-    differ in their number of pictures, N. The maps of a batch are let go, at the
-    latest when those of the next are there. When your function returns, no hook is
-    left.
+    `layer` is a module of `model` and returns (N, C, H, W) in float32; `batches` is a
+    list of inputs, which differ in their number of pictures, N. The maps of a batch are
+    let go, at the latest when those of the next are there. When your function returns,
+    no hook is left.
     """
     ...
 

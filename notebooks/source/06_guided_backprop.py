@@ -263,7 +263,7 @@ def pass_relu(rule, f, grad):
 
     `f` is what the ReLU put out, `grad` the gradient that arrives. Backprop lets it
     pass where `f` is above 0, the deconvnet where `grad` is, guided backpropagation
-    where both are. Everything else becomes 0.
+    where both are. Everything else becomes 0. All numbers are finite.
     """
     ...
 
@@ -348,7 +348,7 @@ def guide_relu(relu):
 
     It lets a gradient pass where the unit was active and the gradient is above 0.
     The forward pass stays as it is. The module may be called more than once,
-    and does not work in place.
+    and does not work in place. The gradients are finite.
     """
     ...
 
@@ -370,8 +370,9 @@ class Guide:
     """A context manager: in its block, every nn.ReLU of `model`, at any depth,
     follows the guided rule.
 
-    Before the block and after it, by whatever way it ends, none of its hooks is on
-    the model. Hooks of others stay.
+    `model` itself may be one. None of them works in place, and the gradients are
+    finite. Before the block and after it, by whatever way it ends, none of its hooks
+    is on the model. Hooks of others stay. Each block has a `Guide` of its own.
     """
 
     def __init__(self, model): ...
@@ -524,7 +525,8 @@ def to_picture(gradient):
 
     Mean and standard deviation are those of all its numbers together, as
     `gradient.mean()` and `gradient.std()` give them. A constant gradient gives 0.5
-    everywhere; for any other, nothing is added to the standard deviation.
+    everywhere; for any other, the standard deviation is above 1e-19, and nothing is
+    added to it.
     """
     ...
 
@@ -862,8 +864,9 @@ def randomise_last(model, count, seed):
     parameters.
 
     Layers are the modules with a method `reset_parameters`, in the order of
-    `model.modules()`. Call `torch.manual_seed(seed)` once and then that method on
-    each of them, the last layer first. With a count of 0 nothing is randomised.
+    `model.modules()`, which gives each once. Call `torch.manual_seed(seed)` once and
+    then that method on each of them, the last layer first. With a count of 0 nothing is
+    randomised.
     """
     ...
 
@@ -1023,7 +1026,7 @@ for name, net in nets.items():
 # %% tags=["answer"]
 def stop_in_place(model):
     """Make every nn.ReLU of `model`, at any depth, work out of place; return the
-    dotted names of those that worked in place.
+    dotted names of those that worked in place. The name of `model` itself is `""`.
 
     The names are in the order of `model.named_modules()`. The model itself is
     changed: no module is replaced, and all other layers stay as they are.

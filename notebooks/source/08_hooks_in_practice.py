@@ -197,8 +197,7 @@ def first_bad_layer(model, x):
 
     First means: the first to return. If no module does so, return None. Each
     module takes one or more tensors, changes none of them, and returns one. The name
-    of `model` itself is `""`. No hook is left behind, even if the model raises an
-    error.
+    of `model` itself is `""`. No hook is left behind, by whatever way the call ends.
     """
     ...
 
@@ -295,8 +294,8 @@ def first_bad_gradient(model, x):
     leaf module has no children, takes one or more tensors and returns one. The
     gradient of `x` counts as that of any input, though `x` requires none. Some
     parameters may be frozen. The name of `model` itself is `""`. At the end `x` and
-    every `.grad` are as they were, and no hook is left, even if the model raises an
-    error.
+    every `.grad` are as they were, and no hook is left, by whatever way the call
+    ends.
     """
     ...
 
@@ -430,12 +429,14 @@ print("1 step more, without the hook:", train(unit, steps=1, rate=0.1))
 # %% tags=["answer"]
 def dead_share(model, batches):
     """Return a dict: the dotted name of each `nn.ReLU` of `model` to the share of
-    its units, a float from 0 to 1, that are dead on `batches`.
+    its units, a float from 0 to 1, that are dead on `batches`. The name of `model`
+    itself is `""`.
 
     A unit is one index of dimension 1 of the output, (N, C) or (N, C, h, w). It is
     dead if it is 0 for every picture of every batch, at every place, in every call
-    of the ReLU. `batches` is a list of inputs, and none of them makes a nan. No hook
-    is left behind, even if the model raises an error.
+    of the ReLU. `batches` is a list of inputs, and none of them makes a nan. The model
+    gives what it gives without your hooks, and none is left behind, by whatever way a
+    call ends.
     """
     ...
 
@@ -936,8 +937,9 @@ def patched_logits(model, layer, source, target, region):
     output of `layer`, (1, C, h, w), is inside `region` what it is for the picture
     `source`, and outside of it what it is for `target`.
 
-    `layer` is a module of `model`, `region` (h, w) is bool. Nothing else changes, and
-    no hook is left, even if the model raises an error.
+    `layer` is a module of `model`, `region` (h, w) is bool, and all numbers are
+    finite. Hooks of others belong to the layer. Nothing else changes, and no hook of
+    yours is left, by whatever way a call ends.
     """
     ...
 
@@ -1075,8 +1077,8 @@ def attention_maps(layer, x):
     `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
     (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
     what it does with `x` before the attention. In training mode these are the
-    weights after the dropout of this very call. No hook is left, even if the layer
-    raises an error.
+    weights after the dropout of this very call. No hook is left, by whatever way the
+    call ends.
     """
     ...
 

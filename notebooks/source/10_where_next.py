@@ -585,8 +585,8 @@ def share_on_the_cut(method, model, later, keep, dead):
     `method(model)` runs the model and returns a map (h, w) with a sign. While it
     does, the output of the module `later` is multiplied by `keep`, which has zeros
     and ones. `dead`, (h, w) bool, marks the places of the map that can then reach
-    no logit. A map without a value above 0 has the share 0.0. No hook is left, even
-    if the method raises an error.
+    no logit. A map without a value above 0 has the share 0.0. No hook is left, by
+    whatever way the call ends.
     """
     ...
 
@@ -794,8 +794,8 @@ def logits_without(model, layer, direction, images):
 
     At every place, the maps are a vector of C numbers. Take from it its component
     along the direction, so that what is left is at right angles to it. The
-    direction may have any length above 0. No hook is left, even if the model
-    raises an error.
+    direction may have any length from 1e-14 to 1e14. No hook is left, by whatever way
+    the call ends.
     """
     ...
 
