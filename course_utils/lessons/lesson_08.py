@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
-from course_utils.lessons.small_nets import Gate, stop
+from course_utils.lessons.small_nets import Gate
 from course_utils.vision.toys import make_linear
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
 from course_utils.lessons.blind import ACCEPTED, LETTERS, fresh_pictures, seal, weigh
-from course_utils.lessons.small_nets import stop
 
 
 @exercise

@@ -28,15 +28,6 @@ class Gate(nn.ReLU):
     """A ReLU by another name."""
 
 
-class Stopped(BaseException):
-    """Ends a call as somebody does who stops it: no `Exception`, and of no kind that an answer could know."""
-
-
-def stop(*_: object) -> None:
-    """A hook, or a function in a layer, that ends the call."""
-    raise Stopped("the call was stopped")
-
-
 def count_runs(*layers: nn.Module) -> list[int]:
     """A list that grows by one with each run of one of `layers`."""
     runs: list[int] = []
