@@ -138,6 +138,18 @@ def made(text, **given):
     return {mutant.edit: mutant for mutant in mutants_of([text], globals(), given)}
 
 
+def test_a_tree_is_edited_also_where_ipython_has_given_the_nodes_that_all_trees_share_a_parent():
+    """Its tracebacks do so; a copy of such a node would copy its parent, and so on without end."""
+    edits, tree = list(made(ANSWER)), ast.parse("x")
+    shared = tree.body[0].value.ctx
+    assert shared is ast.parse("y").body[0].value.ctx, "one node in all trees"
+    shared.parent = tree.body[0].value
+    try:
+        assert list(made(ANSWER)) == edits
+    finally:
+        del shared.parent
+
+
 @pytest.mark.parametrize(
     "edit",
     [

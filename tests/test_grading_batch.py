@@ -259,7 +259,7 @@ def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monk
     interrupted = MagicMock(wraps=batch.make_notebook_task, side_effect=KeyboardInterrupt)
     monkeypatch.setattr(batch, "make_notebook_task", interrupted)
     (row,) = grade_folder(tmp_path / "class", memory=GradingMemory(tmp_path / "report")).scores
-    assert (row.points, row.stage, row.look_by_hand, row.reason) == (0, "wrong value", True, NOT_YET_WHOLE)
+    assert (row.points, row.stage, row.look_by_hand, row.reason) == (0, "wrong type or structure", True, NOT_YET_WHOLE)
     monkeypatch.undo()
     monkeypatch.setattr(batch, "Desk", grading_samples.DeskHere)
     monkeypatch.setattr("course_utils.grading.verdict.Comparer", Equal)

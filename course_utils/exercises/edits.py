@@ -100,7 +100,7 @@ def replace(tree: Any, old: ast.AST, new: Instead) -> Any:
     if tree is old:
         return new
     if isinstance(tree, ast.AST):
-        return changed(tree, **{field: replace(value, old, new) for field, value in vars(tree).items()})
+        return changed(tree, **{field: replace(value, old, new) for field, value in _parts(tree).items()})
     if not isinstance(tree, list):
         return tree
     parts = []
@@ -134,7 +134,12 @@ def _differing_lines(before: str, after: str) -> tuple[str, ...]:
 
 def changed(node: ast.AST, **fields: object) -> Any:
     """A node like `node`, with other `fields`."""
-    return type(node)(**vars(node) | fields)
+    return type(node)(**_parts(node) | fields)
+
+
+def _parts(node: ast.AST) -> dict[str, Any]:
+    """A node's fields and its place. IPython's tracebacks give nodes a parent too, also those that all trees share."""
+    return {name: getattr(node, name) for name in (*node._fields, *node._attributes) if hasattr(node, name)}
 
 
 def one_less(node: ast.AST, field: str) -> list[Any]:
