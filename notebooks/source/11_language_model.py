@@ -453,6 +453,36 @@ for country, right in (("Germany", " Berlin"), ("Japan", " Tokyo")):
 # %% tags=["why"]
 why("how_many_heads")
 
+# %% [markdown] tags=["more"]
+# ### More: The MLPs
+#
+# Each layer has an MLP as well, which works on every token by itself. Here one at a time is silenced, in the layers 1 to 15. The control is a prompt
+# without any country.
+
+
+# %% tags=["pretrained"]
+@torch.no_grad()
+def silence_each_mlp(text):
+    """What the model says when the MLP of one layer is silent, for each of the first 15."""
+    said = []
+    for layer in model.model.layers[:15]:
+        with layer.mlp.register_forward_hook(lambda module, args, output: output * 0):
+            said.append(language.words(model(language.tokens(text))[0, -1].argmax())[0])
+    return said
+
+
+for text in (prompt, "The opposite of hot is"):
+    plain = language.words(model(language.tokens(text))[0, -1].argmax())[0]
+    changed = [layer for layer, word in enumerate(silence_each_mlp(text), 1) if word != plain]
+    print(f"{text}{plain}: another word without the MLP of the layers {changed}")
+cost = silence_each_head(24, "The opposite of hot is", " cold", " Rome")[4]
+print(f"head 5 of layer 24 costs {cost:.1f} in the prompt without a country")
+
+# %% [markdown]
+# Without the MLP of layer 1, 3, 9 or 12, the model loses both answers. These MLPs are needed for nearly everything, so they say
+# nothing about countries. The head of layer 24 costs much where there is a country, and little where there is none. Only the
+# control tells the two cases apart.
+
 # %% [markdown]
 # ## Steer
 #
@@ -564,7 +594,8 @@ check(steer)
 #
 # There are four calls. The first one has the prompt and brings the first new token. Each later one has a single token. So a
 # hook that collects gets 5 + 1 + 1 + 1 pieces, which belong behind each other, and one that keeps `output[:, -1]` has lost the
-# prompt. A patch at position 3 belongs into the first call only: in the second call there is no position 3.
+# prompt. A patch at position 3 belongs into the first call only: in the second call there is no position 3. So the hook
+# asks `output.shape[1] > 3` first.
 
 # %% tags=["predict"]
 predict("tokens_in_each_call")
