@@ -456,8 +456,8 @@ why("how_many_heads")
 # %% [markdown] tags=["more"]
 # ### More: The MLPs
 #
-# Each layer has an MLP as well, which works on every token by itself. Here one at a time is silenced, in the layers 1 to 15. The control is a prompt
-# without any country.
+# Each layer has an MLP as well, which works on every token by itself. Here one at a time is silenced, in the layers 1 to
+# 15. The control is a prompt without any country.
 
 
 # %% tags=["pretrained"]
