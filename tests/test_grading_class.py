@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict
+from multiprocessing import resource_tracker
 
 import nbformat
 import psutil
@@ -42,11 +43,12 @@ def contents(folder):
 
 
 def others():
-    """Processes of any sandbox's users, and this process's own children."""
+    """Processes of any sandbox's users, and this process's own children; Python's own tracker stays till it ends."""
     running = psutil.process_iter(["pid", "create_time", "name", "uids", "ppid", "status"])
     found = [each.info for each in running if each.info["uids"] and each.info["status"] != psutil.STATUS_ZOMBIE]
     users = range(FIRST_USER, FIRST_USER + USERS)
     ours = [one for one in found if one["ppid"] == os.getpid() or one["uids"].real in users]
+    ours = [one for one in ours if one["pid"] != resource_tracker._resource_tracker._pid]
     return {(one["pid"], one["create_time"], one["name"]) for one in ours}
 
 

@@ -60,12 +60,13 @@ def mutants_of(
     """
     seen = set()
     for answer in answers:
-        tree = ast.parse(answer).body[-1]
+        *helpers, tree = ast.parse(answer).body
         if ast.get_docstring(tree) is not None:
             del tree.body[0]
-        seen.add(before := ast.unparse(tree))
+        seen.add(before := ast.unparse(ast.Module([*helpers, tree], [])))
         for operator, old, new in edits_of(tree, given):
-            source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
+            edited = ast.Module([*helpers, replace(tree, old, new)], [])
+            source = ast.unparse(ast.fix_missing_locations(edited))
             function = None if source in seen else define(source, tree.name, namespace)
             if function is not None:
                 seen.add(source)

@@ -190,12 +190,13 @@ def _logit_pictures(rng: Numbers, levels: list[float], target: int, step: int) -
 
 @exercise
 def lost_answers(rng):
-    model, target = _turning_net(), rng.integer(0, 2)
+    model, target, stay = _turning_net(), rng.integer(0, 2), rng.integer(2, 5)
     for before, after, shown in (
         (
-            [1, -1, 2.0**-100, 3, 0, 1, 2, -2, -0.5, 0.5, 1, -1, -1],
-            [0, 1, -0.25, 0.5, 0.25, 2.0**-100, 2, 0.5, 1, 0, 0.75, -2, -2],
-            "13 pictures: 7 times yes, 3 of them lost (in two the logit becomes 0), 4 gained, 2 without a yes",
+            [3, -1, 2.0**-100, 3, 0, 3, -2, -0.5, 0.5, -1, -1] + [3] * stay,
+            [0, 3, -0.25, 0.5, 0.25, 2.0**-100, 0.5, 3, 0, -2, -2] + [3] * stay,
+            f"{stay + 11} pictures: {stay + 5} times yes, 3 of them lost (in two the logit becomes 0), 4 gained, 2 "
+            "without a yes",
         ),
         ([-1, 2, 0, 0], [-2, 0, -0.5, 0], "4 pictures: 1 yes, which is lost (its logit becomes 0)"),
         ([-1, 0], [-2, -1], "2 pictures without a yes"),

@@ -16,8 +16,16 @@ WORDS = 24  # in the vocabulary of the small networks
 class TupleLayer(Layer):
     """A layer as in transformers before version 5: it hands on a tuple, the residual stream and what else there is."""
 
+    MORE = "what else there is"
+
+    def __call__(self, *args, **kwargs):
+        stream, more = super().__call__(*args, **kwargs)
+        if more is not self.MORE:
+            raise ValueError("The layer hands on something else beside the residual stream.")
+        return stream, more
+
     def forward(self, *args, **kwargs):
-        return super().forward(*args, **kwargs), "what else there is"
+        return super().forward(*args, **kwargs), self.MORE
 
 
 class InPlaceLayer(Layer):

@@ -62,6 +62,8 @@ except ModuleNotFoundError:
 
 
 # %% tags=["setup"]
+import contextlib
+
 import torch
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
@@ -215,6 +217,9 @@ for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city 
     first = 30 - next((back for back, each in enumerate(reversed(same)) if not each), 30)
     print(f"{text} {language.words(said[-1])[0]!r}: the answer of every layer from {first + 1} on")
 
+# %% tags=["why"]
+why("when_it_says_paris")
+
 # %% [markdown]
 # Here you can read every layer at every token. Try prompts of your own, with up to ten tokens.
 #
@@ -225,13 +230,10 @@ for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city 
 # **On this slide:** Let pairs try prompts for three minutes. Those whose answer is there early are usually copied from the
 # prompt or complete a word. Ask what the lens cannot see: whatever the head cannot read.
 
-# %% tags=["explore", "pretrained"]
+# %% tags=["explore", "pretrained", "after-when_it_says_paris"]
 from course_utils.explorers import LogitLens
 
 LogitLens("The capital of France is", layer=1, language=language)
-
-# %% tags=["why"]
-why("when_it_says_paris")
 
 # %% [markdown]
 # ### Exercise · Layer by layer
