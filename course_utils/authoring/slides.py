@@ -2,8 +2,9 @@
 
 They follow the lesson's plan for 90 minutes. Each heading begins a slide. After that a slide is one step: what leads to
 a cell, the cell with its output, and the first paragraph about what was found. A prediction ends its slide: nobody
-reads the answer with the question. Folded code is for the notes, and so are the answers. What a slide cannot hold goes
-on upon the next, and what is shown one after the other is cut in pieces: `assets/slides.js` does both in the browser.
+reads the answer with the question. Folded code is for the notes, and so are the answers. Long tables to look things up
+(the tag `reference`) are left out. What a slide cannot hold goes on upon the next, and what is shown one after the
+other is cut in pieces: `assets/slides.js` does both in the browser.
 """
 
 import ast
@@ -23,7 +24,7 @@ from course_utils.exercises.engine import find, find_prediction
 from course_utils.root import ASSETS, CourseError
 
 FOLDER = BUILD / "slides"
-LEFT_OUT = {"parameters", "injected-parameters", "check"}
+LEFT_OUT = {"parameters", "injected-parameters", "check", "reference"}
 FOLDED = {"setup", "explore"}  # of these, a class sees the output alone
 NOT_FOR_A_CLASS = re.compile(  # what is said of keys, folded cells and parts to leave out, and the minutes of a reader
     r"^\*\*Minutes:\*\*.*\n?|\s*\([^()]*\bfolded\b[^()]*\)|"
@@ -104,6 +105,8 @@ def cut(notebook: NotebookNode) -> NotebookNode:
         tags = set(tags_of(cell))
         if "instructor" in tags:
             slides.add(cell.source, "notes")
+        elif cell.cell_type == "markdown" and "reference" in tags:
+            continue
         elif cell.cell_type == "markdown":
             slides.add_text(cell.source, _is_code_next(notebook.cells[place + 1 :]))
         elif _is_left_out(cell):

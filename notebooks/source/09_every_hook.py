@@ -211,7 +211,7 @@ def report(module, grad_input, grad_output):
 # **On this slide:** Let everybody find the answer to one question of their own in these tables, and say how many
 # seconds it took. The lesson is a place to look things up; knowing this index is its first half.
 
-# %% [markdown]
+# %% [markdown] tags=["reference"]
 # ### All entries
 #
 # What you write, with the parameters of the torch that built this page, and the first version that has it, as its packages
@@ -1175,12 +1175,12 @@ def render_fold(situations):
     return f"<details><summary>{' · '.join(situations)}</summary>{render_matrix(load_matrix(), situations)}</details>"
 
 
-# %%
+# %% tags=["reference"]
 HTML(render_matrix(load_matrix(), ["forward and backward", "layer.forward called", "checkpoint"]))
 
-# %%
+# %% tags=["reference"]
 situations = list(read_programs().situations)
-HTML("".join(render_fold(situations[first : first + 4]) for first in range(0, len(situations), 4)))
+HTML("".join(render_fold(situations[first : first + 3]) for first in range(0, len(situations), 3)))
 
 # %% [markdown]
 # `write_proof` gives the program of any cell. Here is the one for a forward hook under checkpointing, which runs twice:

@@ -324,6 +324,8 @@ with torch.no_grad():
     ends = lead(model(target)), lead(model(source))
 layers = [1, 10, 20, 22, 23, 24, 25, 30]
 ways = torch.stack([(patch_each_token(layer) - ends[0]) / (ends[1] - ends[0]) for layer in layers])
+
+# %% tags=["setup", "pretrained"]
 draw_places(
     ways.clamp(0, 1),
     language.words(target),
