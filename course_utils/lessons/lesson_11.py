@@ -13,6 +13,16 @@ __all__ = ["write"]  # what an exercise's task names
 WORDS = 24  # in the vocabulary of the small networks
 
 
+class PlainLayer(Layer):
+    """A layer as in transformers from version 5 on: it hands on the residual stream, and nothing else."""
+
+    def __call__(self, *args, **kwargs):
+        stream = super().__call__(*args, **kwargs)
+        if not torch.is_tensor(stream):
+            raise TypeError("The layer hands on something else than the residual stream.")
+        return stream
+
+
 class TupleLayer(Layer):
     """A layer as in transformers before version 5: it hands on a tuple, the residual stream and what else there is."""
 
@@ -28,7 +38,7 @@ class TupleLayer(Layer):
         return super().forward(*args, **kwargs), self.MORE
 
 
-class InPlaceLayer(Layer):
+class InPlaceLayer(PlainLayer):
     """A layer that adds to the residual stream in place: what the layer before it handed on changes, too."""
 
     def forward(self, x, angles, mask, cache, layer):
@@ -36,7 +46,7 @@ class InPlaceLayer(Layer):
         return x.add_(self.mlp(self.post_attention_layernorm(x)))
 
 
-def small(rng: Numbers, kind: type[Layer] = Layer, layers: int = 3) -> LanguageModel:
+def small(rng: Numbers, kind: type[Layer] = PlainLayer, layers: int = 3) -> LanguageModel:
     """A network of this kind of layers."""
     model = make_small(rng.integer(0, 10_000), vocabulary=WORDS, layers=layers)
     for layer in model.model.layers:
@@ -57,7 +67,7 @@ def too_large(tokens: Tensor) -> Tensor:
 
 
 KINDS = {
-    "a model": Layer,
+    "a model": PlainLayer,
     "a model whose layers return a tuple": TupleLayer,
     "a model whose layers work in place": InPlaceLayer,
 }
