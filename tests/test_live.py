@@ -320,10 +320,14 @@ def test_what_stays_is_shown_beside_the_grades(live, tmp_path):
     path = write_summary(live.room, tmp_path)
     assert [each["name"] for each in json.loads(path.read_text())["learners"]] == [HOSTILE, "Bo"]
     write_pages([Score("ann", "01_tensor_hooks", "scale_gradient", stage="passed")], tmp_path, (), read_class(path))
-    rows = re.findall(r'class="name">(\w+)</th>(.*)</tr>', (tmp_path / "index.html").read_text())
-    found = {name: [int(count) for count in re.findall(r">(\d+)<", row)] for name, row in rows}
-    assert (found["scale_gradient"], found["hook_on_a"], found["hook_on_w"]) == ([2, 1], [2, 1, 1, 1], [0, 0, 0, 0])
-    for content in ("{", "[]", '{"exercises": {"a": 5}, "predictions": {}}'):
+    in_class = (tmp_path / "index.html").read_text().partition("In the lesson")[2]
+    for page in (in_class, path.with_suffix(".html").read_text()):
+        cells = re.sub(r"(\s*<[^>]+>\s*)+", "|", page)
+        assert "|scale_gradient|2|1|50 % (9 to 91)|2|\u2013|hook_on_a|2|1|50 % (9 to 91)|\u2013|\u2013|" in cells
+        assert "hook_on_w" not in cells, "nobody answered it"
+        assert (HOSTILE in page, "Ann" in page) == (False, False)
+    assert (CAUSE in in_class, "record_gradient" in in_class) == (False, False)
+    for content in ("{", "[]", '{"learners": [{"exercises": {"a": 5}, "votes": {}}]}', '{"learners": {"a": 1}}'):
         path.write_text(content)
         with pytest.raises(CourseError, match="is not a file that `make class` wrote"):
             read_class(path)

@@ -53,7 +53,10 @@ def serve(
         reason = f"{host}:{port} is not to be had ({error.strerror or error})."
         raise CourseError(f"{reason} Use another one:  make class PORT={port + 1}") from None
     finally:
-        print(f"\nWhat the class did is in {write_summary(room, folder)}.")
+        path = write_summary(room, folder)
+        print(
+            f"\nWhat the class did is in {path}, and what its answers say in {path.with_suffix('.html').name} beside it."
+        )
         room.store.close()
     return 0
 
