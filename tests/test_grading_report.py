@@ -191,7 +191,7 @@ def test_pages_say_who_passed_who_could_not_be_graded_and_whom_to_look_at(tmp_pa
         "|Pass rates|Passed least often, by 50 % of those who handed in: largest.|",
         "|5 students. 4 answers have a score: an",
         "|largest|2|1|50 % (9 to 91)|\u2013|2|1.00|1.00|",
-        "|None of those that enough students have answered.|3 of 3 items have fewer than 30 answers.",
+        "|None of those that enough students have answered.|3 of 3 items have fewer than 40 answers.",
         "|largest|a|cause|1|",
         "|student|lesson|exercise|why|bo|01_tensor_hooks|the file could not be read: it is empty|cy|tensors|",
         "|di|00_start_here|largest|nbval disagrees|",

@@ -134,7 +134,7 @@ def test_a_class_is_told_what_to_discuss_where_it_is_taught_and_what_to_ask():
     assert sorted(prediction.unused) == sorted({*asked.options} - {"30", "15"})
     first, second = found.topics
     assert (first.said, first.students, first.ask) == (cause, 40, "")
-    assert first.place == "Lesson 01, Tensor hooks › A hook that changes › Exercise 2 · Scale a gradient"
+    assert first.place == "Lesson 01, Tensor hooks · A hook that changes · Exercise 2 · Scale a gradient"
     assert (second.question, second.ask) == (asked.question, asked.ask["30"])
     assert [items for _, items in found.doubts] == [[exercise], [prediction]]
 
@@ -153,4 +153,4 @@ def test_what_looks_broken_is_not_what_to_discuss():
 @pytest.mark.slow
 def test_every_exercise_and_every_prediction_has_its_place():
     for each in (*read_declarations(), *predictions_of()):
-        assert item_analysis.find_place(each.name).count("›") >= 1, each.name
+        assert item_analysis.find_place(each.name).count(" · ") >= 1, each.name

@@ -25,7 +25,7 @@ from course_utils.authoring.source import choose, defined_name, learner, tags_of
 from course_utils.exercises.declaration import called_with, name_of, predictions_of, read_declarations
 from course_utils.exercises.outcome import Stage
 
-FEW = 30  # answers: of an item with fewer, nothing is doubted
+FEW = 40  # answers: of an item with fewer, nothing is doubted
 LEAST_EACH = 5  # who passed, and who did not: else there is no discrimination
 LEAST_OTHERS = 3  # other items of a student: else they have no rest score
 FLAT_BELOW, SURELY_BELOW = 0.12, 0.3  # of an item that tells nothing: its discrimination, and the interval's upper end
@@ -226,7 +226,7 @@ def find_place(item: str) -> str:
     if item not in lessons:
         return ""
     number = lessons[item]
-    return " › ".join([f"Lesson {number:02d}, {name_of(number)[0]}", *_headings(number).get(item, ())])
+    return " · ".join([f"Lesson {number:02d}, {name_of(number)[0]}", *_headings(number).get(item, ())])
 
 
 @cache

@@ -154,12 +154,14 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{neat(sum(row.points for row in rows))} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
-def read_class(path: Path) -> "Study":
-    """What the answers of a class say that learned together, in the file that it left."""
+def read_class(path: Path) -> "tuple[Study, dict[str, list[int]]]":
+    """What the answers of a class say that learned together, and its votes by prediction, in the file that it left."""
     from course_utils.authoring.item_analysis import answers_in_class, study
 
     try:
-        return study(answers_in_class(json.loads(path.read_text(encoding="utf-8"))))
+        said = json.loads(path.read_text(encoding="utf-8"))
+        votes = {name: [*map(int, counts)] for name, counts in said["predictions"].items()}
+        return study(answers_in_class(said)), votes
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CourseError(f"{path} is not a file that `make class` wrote.") from None
 
@@ -177,7 +179,10 @@ def _causes(row: Score) -> list[str]:
 
 
 def write_pages(
-    scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class: "Study | None" = None
+    scores: Sequence[Score],
+    report: Path,
+    isolation: Sequence[str] = (),
+    in_class: "tuple[Study, dict[str, list[int]]] | None" = None,
 ) -> None:
     """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
     templates = page_templates()

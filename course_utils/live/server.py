@@ -54,9 +54,7 @@ def serve(
         raise CourseError(f"{reason} Use another one:  make class PORT={port + 1}") from None
     finally:
         path = write_summary(room, folder)
-        print(
-            f"\nWhat the class did is in {path}, and what its answers say in {path.with_suffix('.html').name} beside it."
-        )
+        print(f"\nWhat the class did is in {path}.\nWhat its answers say is in {path.with_suffix('.html')}.")
         room.store.close()
     return 0
 

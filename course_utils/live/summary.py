@@ -1,14 +1,12 @@
-"""The files that stay of a class: a page about its answers, and the data, which `make grade` can show beside its own."""
+"""The files that stay of a class: a page about its answers, and the data, which `make grade` can show as well."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from course_utils.authoring.item_analysis import answers_in_class, study
 from course_utils.exercises.causes import BESIDES
-from course_utils.exercises.outcome import Stage
 from course_utils.live.room import Report, Room, count_choices
 from course_utils.root import write_whole
 from course_utils.show import page_templates
@@ -24,32 +22,29 @@ def write_summary(room: Room, folder: Path) -> Path:
     path, said = folder / room.summary, summarise(room)
     write_whole(path, json.dumps(said, indent=1) + "\n")
     page = page_templates().get_template("live_summary.html.j2")
-    learners = len(said["learners"])
-    write_whole(path.with_suffix(".html"), page.render(study=study(answers_in_class(said)), learners=learners))
+    found = study(answers_in_class(said))
+    write_whole(
+        path.with_suffix(".html"), page.render(study=found, votes=said["predictions"], learners=len(said["learners"]))
+    )
     return path
 
 
 def summarise(room: Room) -> dict[str, Any]:
-    """By exercise who tried and who passed, by prediction the votes and the right ones, and what each learner did.
+    """By prediction the votes and the right ones, and what each learner did.
 
     A learner's exercise has the last stage, the number of tries, and the causes that came up.
     """
     tries = {key: mine for lesson in room.lessons_seen for key, mine in room.tries(lesson).items()}
-    tried = Counter(name for _, name in tries)
-    passed = Counter(name for (_, name), mine in tries.items() if mine[-1].said == Stage.PASSED)
-    exercises = [each.name for each in room.exercises.values() if each.lesson in room.lessons_seen]
     votes = {each.name: room.votes(each.name) for each in room.predictions.values() if each.lesson in room.lessons_seen}
     learners = []
     for number, learner in room.people.here.items():
-        mine = {
-            name: [found[-1].said, len(found), *_causes(found)] for (who, name), found in tries.items() if who == number
-        }
+        own = {name: found for (who, name), found in tries.items() if who == number}
+        mine = {name: [found[-1].said, len(found), *_causes(found)] for name, found in own.items()}
         voted = {name: found[number] for name, found in votes.items() if number in found}
         learners.append({"name": learner.name, "exercises": mine, "votes": voted})
     return {
         "version": VERSION,
         "lessons": room.lessons_seen,
-        "exercises": {name: [tried[name], passed[name]] for name in exercises},
         "predictions": {name: _count_right(room, name) for name in votes},
         "learners": learners,
     }
