@@ -204,7 +204,8 @@ check(largest)
 # ## The lessons
 #
 # Each lesson has a core of at most an hour and a quarter. Sections whose titles begin with *More* come on top: leave them
-# out when you are short of time.
+# out when you are short of time. Before you begin, you can take [ten minutes](inventory.ipynb) for twelve questions. You
+# answer others after the course, and compare.
 #
 # | | Lesson | You learn |
 # |---|---|---|
