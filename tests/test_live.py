@@ -333,6 +333,20 @@ def test_what_stays_is_shown_beside_the_grades(live, tmp_path):
             read_class(path)
 
 
+def test_the_ten_minutes_are_compared_in_pairs_and_without_names(live, tmp_path):
+    """Differences 7, 4 and 6: mean 5.67, standard deviation 1.53, and t = 4.303 with 2 degrees of freedom."""
+    assert "Ten minutes" not in write_summary(live.room, tmp_path).with_suffix(".html").read_text()
+    for name, *scores in (("Ann", 2, 9), ("Bo", 4, 8), ("Cy", 5, 11), ("Di", 7)):
+        token = live.join(name)
+        for when, score in zip(("before", "after"), scores, strict=False):
+            live.report(token, when, str(score), kind="inventory")
+    page = write_summary(live.room, tmp_path).with_suffix(".html").read_text()
+    assert "3 learners have answered the twelve questions before the course" in page
+    assert "3.7 of 12 answers were right before and 9.3 after: a difference of +5.7, with an interval of " in page
+    assert "95 % from +1.9 to +9.5." in page
+    assert "Cy" not in page
+
+
 def test_two_classes_of_one_day_leave_two_files_and_each_goes_on_in_its_own(tmp_path):
     paths = []
     for number in range(2):
@@ -347,6 +361,7 @@ def test_two_classes_of_one_day_leave_two_files_and_each_goes_on_in_its_own(tmp_
 
 REPORT = {"id": "1", "kind": "exercise", "name": "largest", "said": "passed", "cause": ""}
 WRONG = {"name": "nothing"}, {"said": "won"}, {"id": ["1"]}, {"kind": "x"}, {"cause": "x" * 9000}
+WRONG += {"kind": "inventory"}, {"kind": "inventory", "name": "after", "said": "13"}
 REVEAL = {"what": "phase", "value": "reveal"}
 
 
