@@ -71,12 +71,12 @@ def test_two_forms_of_twelve_are_alike_and_one_does_not_give_the_other_away():
 
 
 def test_a_key_that_is_not_just_one_is_refused():
-    fit = Question("t", "A", "print(1)", ("1", "2"), (("yes", "True"), ("no", "False")))
+    fit = Question("t", 1, "A", "print(1)", ("1", "2"), (("yes", "True"), ("no", "False")))
     assert find_key(fit) == ("1", "yes")
-    assert find_key(Question("t", "A", "1 / 0", ("1", ERROR), fit.reasons))[0] == ERROR
+    assert find_key(Question("t", 1, "A", "1 / 0", ("1", ERROR), fit.reasons))[0] == ERROR
     for code, reasons in (("print(3)", fit.reasons), ("print(1)", (("a", "True"), ("b", "True"))), ("print(1)", ())):
         with pytest.raises(ValueError, match="form A: it prints"):
-            find_key(Question("t", "A", code, ("1", "2"), reasons))
+            find_key(Question("t", 1, "A", code, ("1", "2"), reasons))
 
 
 @pytest.mark.slow
@@ -105,9 +105,9 @@ def test_nothing_is_told_before_both_forms_are_done_and_then_all_topics_are_comp
     assert "compare()" in end
     assert str(compare()) == "Right, with the reason: 4 of 12 before, 9 of 12 after."
     page = compare()._repr_html_()
-    assert (page.count("✓ right"), page.count("✗ not right")) == (13, 11)
+    assert (page.count("✓ right"), page.count("✗ not right"), page.count("<details>")) == (13, 11, 3)
     # Five of twelve changed by 1: mean 5/12, and a t-interval with 11 degrees of freedom (t = 2.201).
-    low, high = (float(each) for each in re.search(r"from ([+-][\d.]+) to ([+-][\d.]+)", page).groups())
+    low, high = (float(each) for each in re.search(r"from \+([\d.]+) to \+([\d.]+\d)", page).groups())
     spread = 12 * 2.201 * ((5 * 7 / 144) / 11) ** 0.5
     assert (low, high) == pytest.approx((5 - spread, 5 + spread), abs=0.051)
 
@@ -153,7 +153,8 @@ def test_scores_of_a_class_are_compared_in_pairs():
     assert change.interval == pytest.approx((5 - 3.182 * 1.291, 5 + 3.182 * 1.291), abs=0.002)
     assert compare_scores([1, 2], [4, 9]).interval is None, "too few"
     assert compare_scores([1, 2, 3], [2, 3, 4]).interval is None, "all alike"
-    assert "there is no interval" in Comparison({"a": {"before": True, "after": True}})._repr_html_()
+    asked = read_questions("A")[0]
+    assert "there is no interval" in Comparison([(asked, True)], [(asked, True)])._repr_html_()
 
 
 def test_the_page_runs_from_the_top_twice_without_an_output_that_is_kept(tmp_path, monkeypatch):

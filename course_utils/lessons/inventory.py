@@ -15,7 +15,7 @@ import random
 import re
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from course_utils.exercises import saved_progress
+from course_utils.exercises.declaration import name_of
 from course_utils.exercises.session import joined_class
 from course_utils.root import ASSETS
 from course_utils.show import Note, make_panel, page_templates, say_how_to_wake
@@ -38,7 +39,7 @@ MOST = 12  # right answers
 SCORES = [str(number) for number in range(MOST + 1)]
 LEAST_PAIRS = 3  # for an interval
 
-QUESTION = re.compile(r"^## (.+?)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+QUESTION = re.compile(r"^## (.+?)\n\nLesson (\d+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"```python\n(.*?)```\n\n(.*)", re.DOTALL)
 OPTION = re.compile(r"^- (.+)$", re.MULTILINE)
 REASON = re.compile(r"^- (.+)\n  `(.+)`$", re.MULTILINE)
@@ -46,9 +47,14 @@ REASON = re.compile(r"^- (.+)\n  `(.+)`$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Question:
-    """What does `code` print, and why? `reasons` are pairs: a reason, and the expression that is true if it is."""
+    """What does `code` print, and why?
+
+    `lesson` is the number of the lesson about the topic. `reasons` are pairs: a reason, and the expression that is true
+    if it is.
+    """
 
     topic: str
+    lesson: int
     form: str
     code: str
     options: tuple[str, ...]
@@ -76,13 +82,13 @@ class Change(NamedTuple):
 def read_questions(form: str) -> list[Question]:
     """The twelve questions of a form, `A` or `B`, their options and reasons in an order that says nothing."""
     found = []
-    for topic, text in QUESTION.findall((ASSETS / "inventory.md").read_text(encoding="utf-8")):
+    for topic, lesson, text in QUESTION.findall((ASSETS / "inventory.md").read_text(encoding="utf-8")):
         parts = dict(re.findall(r"^### (\w+)\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL))
         code, options = CODE.search(parts[form]).groups()
         mixed, reasons = OPTION.findall(options), REASON.findall(parts["Why"])
         random.Random(f"{topic} {form}").shuffle(mixed)
         random.Random(topic).shuffle(reasons)
-        found.append(Question(topic, form, code, tuple(mixed), tuple(reasons)))
+        found.append(Question(topic, int(lesson), form, code, tuple(mixed), tuple(reasons)))
     return found
 
 
@@ -221,19 +227,24 @@ def _tell_class() -> None:
 
 
 class Comparison:
-    """Both forms side by side, topic by topic."""
+    """Both forms side by side: before and after, the questions with whether each was answered rightly."""
 
-    def __init__(self, marks: Mapping[str, Mapping[str, bool]]) -> None:
-        self.marks = marks  # by topic, before and after
-        self.change = compare_scores(*([float(each[when]) for each in marks.values()] for when in WHEN))
+    def __init__(self, before: Sequence[tuple[Question, bool]], after: Sequence[tuple[Question, bool]]) -> None:
+        self.before, self.after = before, after
+        self.change = compare_scores(*([float(right) for _, right in each] for each in (before, after)))
 
     def __repr__(self) -> str:
-        before, after = (sum(each[when] for each in self.marks.values()) for when in WHEN)
-        return f"Right, with the reason: {before} of {len(self.marks)} before, {after} of {len(self.marks)} after."
+        scores = [sum(right for _, right in each) for each in (self.before, self.after)]
+        count = len(self.after)
+        return f"Right, with the reason: {scores[0]} of {count} before, {scores[1]} of {count} after."
 
     def _repr_html_(self) -> str:
         page = page_templates().get_template("inventory_comparison.html.j2")
-        return page.render(marks=self.marks, change=self.change, count=len(self.marks))
+        rows = [
+            (asked, right_before, right, find_key(asked), name_of(asked.lesson)[1])
+            for (_, right_before), (asked, right) in zip(self.before, self.after, strict=True)
+        ]
+        return page.render(said=str(self), rows=rows, change=self.change, count=len(rows))
 
 
 def compare() -> Comparison | Note:
@@ -241,9 +252,5 @@ def compare() -> Comparison | Note:
     if not all(map(_is_complete, WHEN)):
         missing = " and ".join(f'take("{when}")' for when in WHEN if not _is_complete(when))
         return Note("There is nothing to compare yet.", (f"Answer all questions of {missing} first.",))
-    found: dict[str, dict[str, bool]] = {}
-    for when in WHEN:
-        form, answers = _read(when)
-        for each, right in zip(read_questions(form), mark(form, answers), strict=True):
-            found.setdefault(each.topic, {})[when] = right
-    return Comparison(found)
+    forms = (_read(when) for when in WHEN)
+    return Comparison(*([*zip(read_questions(form), mark(form, answers), strict=True)] for form, answers in forms))
