@@ -104,7 +104,7 @@ class Study:
 
     items: Sequence[Item]
     topics: Sequence[Topic]
-    enough = FEW
+    enough = FEW  # answers, for the page
 
     @property
     def doubts(self) -> list[tuple[str, list[Item]]]:
@@ -141,24 +141,31 @@ def analyse(answers: Sequence[Answer], options: Mapping[str, Sequence[str]]) -> 
     return [_describe(name, mine, discriminations[name], options.get(name, ())) for name, mine in by_item.items()]
 
 
-def _describe(
-    name: str, answers: Sequence[Answer], discrimination: Estimate | None, options: Sequence[str]
-) -> Item:  # fmt: skip
-    right = sum(each.right for each in answers)
-    share = find_share(right, len(answers))
-    tries = [each.tries for each in answers if each.right and each.tries]
-    said = Counter(text for each in answers for text in {*each.said})
-    unused = [option for option in options if option not in said] if len(answers) >= FEW else []
+def _describe(name: str, mine: Sequence[Answer], discrimination: Estimate | None, options: Sequence[str]) -> Item:
+    right = sum(each.right for each in mine)
+    share = find_share(right, len(mine))
+    tries = [each.tries for each in mine if each.right and each.tries]
+    said = Counter(text for each in mine for text in {*each.said})
+    unused, doubts = [], []
+    if len(mine) >= FEW:
+        unused = [option for option in options if option not in said]
+        doubts = _find_doubts(share, discrimination)
+        if unused:
+            doubts.append(UNUSED)
     return Item(
-        name, len(answers), right, share, median_low(tries) if tries else None, discrimination,
-        sorted(said.items(), key=lambda pair: (-pair[1], pair[0])),
-        [*_find_doubts(len(answers), share, discrimination), *([UNUSED] if unused else [])], unused,
-    )  # fmt: skip
+        name=name,
+        answers=len(mine),
+        right=right,
+        share=share,
+        tries=median_low(tries) if tries else None,
+        discrimination=discrimination,
+        said=sorted(said.items(), key=lambda pair: (-pair[1], pair[0])),
+        doubts=doubts,
+        unused=unused,
+    )
 
 
-def _find_doubts(answers: int, share: Estimate, discrimination: Estimate | None) -> list[str]:
-    if answers < FEW:
-        return []
+def _find_doubts(share: Estimate, discrimination: Estimate | None) -> list[str]:
     if share.value >= NEARLY_ALL:
         return [EASY]
     if share.value <= 1 - NEARLY_ALL:

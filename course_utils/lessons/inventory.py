@@ -25,7 +25,7 @@ from torch import nn
 
 from course_utils.exercises import saved_progress
 from course_utils.exercises.declaration import name_of
-from course_utils.exercises.session import joined_class
+from course_utils.exercises.session import joined_class, session
 from course_utils.root import ASSETS
 from course_utils.show import Note, make_panel, page_templates, say_how_to_wake
 
@@ -192,7 +192,7 @@ class InventoryView:
             if option.value is None or reason.value is None:
                 reply.value = Note("Choose what it prints, and then a reason.")._repr_html_()
                 return
-            reply.value = ""
+            reply.value = session.warn_once_of_loss()
             answers.append([option.value, reason.value])
             saved_progress.save(SECTION, self.when, {"form": form, "answers": answers})
             if len(answers) == len(questions):
