@@ -428,7 +428,8 @@ def work(tmp_path):
     answers["keep_positive"] = "def keep_positive(tensor):\n    return tensor register_hook\n"
     lesson = nbformat.read(ROOT / "notebooks" / f"{ONE}.ipynb", as_version=4)
     build.write(source.put_answers(lesson, answers), folder / f"{ONE}.ipynb")
-    shutil.copy(ROOT / "notebooks" / "03_module_hooks.ipynb", folder)
+    for name in ("03_module_hooks.ipynb", "inventory.ipynb"):
+        shutil.copy(ROOT / "notebooks" / name, folder)
     (folder / "02_retain_grad_or_hook.ipynb").write_text('{"cells": [')
     (folder / "My \n copy.ipynb").write_text("{}")
     return folder
@@ -448,6 +449,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
         f"\nIt is written, and not sent yet. Send this one file to your instructor:  {tmp_path / 'Ann Lee.zip'}",
     ):
         assert line in said
+    assert "inventory" not in said, "it is no lesson, and nothing to hand in"
     with zipfile.ZipFile(tmp_path / "Ann Lee.zip") as archive:
         about = json.loads(archive.read("Ann Lee/submission.json"))
         archive.extractall(tmp_path / "class")

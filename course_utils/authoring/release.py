@@ -34,7 +34,7 @@ TARGET = ROOT / "build" / "release" / "pytorch-hooks-course.zip"
 FOLDER = "pytorch-hooks-course"
 SEEDS = (0, 11, 22, 33, 44)  # the first are the inputs that `check` tries first; of the others it draws one
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
-FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore")
+FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore", "notebooks/inventory.ipynb")
 # Of these rooms, what `make check` and `join` need; the other modules hold answers, or need those that do.
 MODULES = {"authoring": ("__init__", "pace", "source", "seal", "build"), "live": ("__init__", "member")}
 EDITION = """\

@@ -76,6 +76,7 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
         files[name] = (ASSETS / asset).read_bytes()
     questions = (ASSETS / "questions.md").read_text(encoding="utf-8")
     files["questions.md"] = questions.replace("](../../notebooks/", "](")  # here all pages are in one folder
+    files["inventory.ipynb"] = (ROOT / "notebooks" / "inventory.ipynb").read_bytes()
     titles = {}
     for path in sources():
         print(f"{path.stem} …", file=sys.stderr, flush=True)

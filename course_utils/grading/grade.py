@@ -40,7 +40,7 @@ def run(
             raise CourseError(f"{place} is in a library's folder, which answers may read: take another place.")
     from course_utils.grading.marks import read_decisions
 
-    in_class = read_class(live) if live else [{}, {}]
+    in_class = read_class(live) if live else None
     rules = _read_rules(**worth)
     _end_as_ctrl_c()
     from course_utils.grading.desk import Desk

@@ -16,19 +16,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
 from course_utils.root import CourseError, write_whole
 from course_utils.show import page_templates
+
+if TYPE_CHECKING:
+    from course_utils.authoring.item_analysis import Study
 
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
 SIGNS = {"passed": "✓", "not attempted": "○", UNREADABLE: "!", NOT_GRADED: "?", NOT_HANDED_IN: "\u2013"}  # or ✗
 VERSION = 5
 CLASS_PAGE = "index.html"
-MOST_CAUSES, MOST_LOOKS = 15, 500
+MOST_LOOKS = 500
 FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")  # and the wide forms of the first four
 
 
@@ -150,17 +154,36 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{neat(sum(row.points for row in rows))} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
-def read_class(path: Path) -> list[dict[str, list[int]]]:
-    """What a class said of itself: by exercise who tried and who passed, by prediction the votes and the right ones."""
+def read_class(path: Path) -> "tuple[Study, dict[str, list[int]]]":
+    """What the answers of a class say that learned together, and its votes by prediction, in the file that it left."""
+    from course_utils.authoring.item_analysis import answers_in_class, study
+
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        parts = said["exercises"], said["predictions"]
-        return [{name: [*map(int, part[name])] for name in part} for part in parts]
-    except (OSError, ValueError, KeyError, TypeError):
+        votes = {name: [*map(int, counts)] for name, counts in said["predictions"].items()}
+        return study(answers_in_class(said)), votes
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CourseError(f"{path} is not a file that `make class` wrote.") from None
 
 
-def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class=({}, {})) -> None:
+def study_scores(graded: Iterable[Score]) -> "Study":
+    """What the scored answers of a class say about its exercises."""
+    from course_utils.authoring.item_analysis import Answer, study
+
+    passed = str(Stage.PASSED)
+    return study([Answer(row.student, row.exercise, row.stage == passed, _causes(row)) for row in graded])
+
+
+def _causes(row: Score) -> list[str]:
+    return row.cause.split(BESIDES) if row.cause else []
+
+
+def write_pages(
+    scores: Sequence[Score],
+    report: Path,
+    isolation: Sequence[str] = (),
+    in_class: "tuple[Study, dict[str, list[int]]] | None" = None,
+) -> None:
     """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
     templates = page_templates()
     templates.filters["neat"] = neat
@@ -180,8 +203,8 @@ def write_pages(scores: Sequence[Score], report: Path, isolation: Sequence[str] 
         graded=len(graded),
         lessons=lessons,
         students={student: (rows, _cells(rows, lessons)) for student, rows in students.items()},
-        rates=[_rate(name, mine) for name, mine in group_by(graded, "exercise").items()],
-        causes=Counter((row.exercise, row.cause) for row in graded if row.cause).most_common(MOST_CAUSES),
+        study=study_scores(graded),
+        effort={name: _effort(mine) for name, mine in group_by(graded, "exercise").items()},
         looks=looks(scores),
         in_class=in_class,
     )
@@ -200,11 +223,11 @@ def _cells(rows: Sequence[Score], lessons: Mapping[str, Iterable[str]]) -> list[
     return cells
 
 
-def _rate(name: str, mine: Sequence[Score]) -> tuple[str, int, int, int, float, float, float]:
-    passed = sum(row.stage == Stage.PASSED for row in mine)
+def _effort(mine: Sequence[Score]) -> tuple[int, str, str]:
+    """How many tried, and the seconds that an answer ran: the middle one and the longest."""
     tried = sum(row.stage != Stage.NOT_ATTEMPTED for row in mine)
     seconds = sorted(row.seconds for row in mine if row.seconds) or [0.0]
-    return name, len(mine), tried, passed, 100 * passed / len(mine), seconds[len(seconds) // 2], seconds[-1]
+    return tried, f"{seconds[len(seconds) // 2]:.2f}", f"{seconds[-1]:.2f}"
 
 
 def file_names(students: Sequence[str]) -> dict[str, str]:

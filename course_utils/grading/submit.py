@@ -53,7 +53,7 @@ def submit(name: str = "", check: bool = False, work: Path = ROOT / "work", fold
         except CourseError as error:
             print(printable(f"{lesson.name}: left out, because {error}."))
     for path in sorted(work.glob("*.ipynb")):
-        if path.stem not in lessons:
+        if path.stem not in lessons and not (ROOT / "notebooks" / path.name).exists():
             print(printable(f"{path.name}: left out, because no lesson has this name."))
     if not files:
         raise CourseError(f"There is nothing to hand in. `make lab` opens the lessons; your copies are in {work}.")

@@ -15,6 +15,7 @@ from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import Prediction, predictions_of
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
+from course_utils.lessons import inventory
 from course_utils.live.material import lessons, plan_of, settings_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
@@ -32,7 +33,10 @@ class Unknown(Exception):
 
 
 class Report(NamedTuple):
-    """What a learner did. Of an exercise, `said` is the stage; of a prediction, the choice, made in `phase`."""
+    """What a learner did. Of an exercise, `said` is the stage; of a prediction, the choice, made in `phase`.
+
+    Of the inventory, it is the number of right answers.
+    """
 
     learner: int
     kind: str
@@ -152,6 +156,8 @@ class Room:
             cause, phase = cause if _says(self.exercises[name], cause) else "", ""
         elif kind == "prediction" and name in self.predictions and said in self.predictions[name].options:
             cause, phase = "", self.phase(name)
+        elif kind == inventory.KIND and name in inventory.WHEN and said in inventory.SCORES:
+            cause, phase = "", ""
         else:
             raise Unknown("No lesson reports this")
         key = f"report {learner} {key}"
@@ -162,6 +168,14 @@ class Room:
         self._reports.append(report)
         self.people.reported[learner] += 1
         return True
+
+    def scores(self) -> dict[int, dict[str, int]]:
+        """What each learner had right in the inventory, before the course and after it."""
+        found: dict[int, dict[str, int]] = {}
+        for each in self.reports:
+            if each.kind == inventory.KIND:
+                found.setdefault(each.learner, {})[each.name] = int(each.said)
+        return found
 
     def votes(self, prediction: str) -> dict[int, list[str]]:
         """What each learner said at first and then, where "" is nothing.

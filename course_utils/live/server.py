@@ -53,7 +53,8 @@ def serve(
         reason = f"{host}:{port} is not to be had ({error.strerror or error})."
         raise CourseError(f"{reason} Use another one:  make class PORT={port + 1}") from None
     finally:
-        print(f"\nWhat the class did is in {write_summary(room, folder)}.")
+        path = write_summary(room, folder)
+        print(f"\nWhat the class did is in {path}.\nWhat its answers say is in {path.with_suffix('.html')}.")
         room.store.close()
     return 0
 

@@ -203,8 +203,8 @@ check(largest)
 # %% [markdown]
 # ## The lessons
 #
-# Each lesson has a core of at most an hour and a quarter. Sections whose titles begin with *More* come on top: leave them
-# out when you are short of time.
+# Each lesson has a core of at most 75 minutes. Sections whose titles begin with *More* can wait.
+# [Ten minutes of questions](inventory.ipynb), before lesson 01 and after lesson 10, show what changes.
 #
 # | | Lesson | You learn |
 # |---|---|---|

@@ -1096,6 +1096,8 @@ write_page()
 #   scores.
 # - What a channel wants, what a probe reads, and where a head looks are three more observations. None of them says
 #   what is used.
+#
+# If you took [ten minutes](inventory.ipynb) before the course, take the other ten now.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask for the difference between *can be read*, *is used*, *is enough* and *is needed*, each with

@@ -15,7 +15,7 @@ from tests.browser import lab_page
 
 HERE = Path(__file__).parent
 NOTEBOOKS = HERE.parents[1] / "notebooks"
-LESSONS = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
+LESSONS = sorted(path.name for path in NOTEBOOKS.glob("[0-9]*.ipynb"))
 
 
 @pytest.fixture(scope="session")
