@@ -25,7 +25,7 @@ BLOCKS = {
     "always": "You leave out {head} and keep the lines in it.",
     "never": "You leave out {head} and the lines in it.",
     "no try": "You leave out `try` and `finally` around the lines from line {line} on, and keep all lines in them.",
-    "no finally": "You leave out `finally` and the lines in it, of the `try` in line {line}.",
+    "no finally": "You leave out `finally` and the lines in it, from the `try` in line {line}.",
 }
 
 

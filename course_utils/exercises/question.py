@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from course_utils.exercises.cases import Case, Numbers
@@ -30,7 +31,7 @@ CASES, CASES_ASKED = 3, 2  # that are compared, and of which the easiest may be 
 MOST_OPTIONS, FEWEST_OPTIONS = 4, 3
 ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
 LONGEST = 90  # characters of an option
-LONGEST_CASE, LONGEST_INPUT = 300, 120  # of the words for a case, and for one that is an option
+LONGEST_CASE, LONGEST_INPUT = 200, 120  # of the words for a case, and for one that is an option
 AS_NOW = "Nothing of what check compares changes."
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
@@ -138,8 +139,8 @@ def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
 
 def _word_outcome(subject: Subject, change: Change, options: Sequence[Said], at: int) -> Question:
     now = "; ".join(dict.fromkeys(each.now for each in options if each.now))
-    as_it_is = f"\nWith your code as it is, {now}." if now else ""
-    text = f"{change.words}\nWhat happens then for {subject.own[at]['given']}?{as_it_is}"
+    as_it_is = f"\nWith your code as it is: {now}." if now else ""
+    text = f"{change.words}\nWhat happens then in this case: {subject.own[at]['given']}?{as_it_is}"
     texts = [*_shuffle([each.words for each in options], text), AS_NOW]
     return subject.ask(change, change.key, text, texts, options[0].words, at)
 
@@ -259,12 +260,18 @@ def _say_value(fact: Fact) -> str:
         return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
     if stage is Stage.WRONG_SHAPE:
         return f"{subject} a tensor of shape {tuple(part['shape'])}{_at(path)}, not of shape {tuple(expected['shape'])}"
-    if mine != show(fact.expected) and " that begins with " not in mine and len(f"{subject} {mine}") <= LONGEST:
+    is_other_kind = stage is Stage.WRONG_TYPE and not path and "tensor" in (part["type"], expected["type"])
+    if (
+        mine != show(fact.expected)
+        and not is_other_kind
+        and " that begins with " not in mine
+        and len(f"{subject} {mine}") <= LONGEST
+    ):
         return f"{subject} {mine}"
     names = name_type(fact.mine), name_type(fact.expected)
     if names[0] != names[1]:
         return f"{subject} {names[0]}, not {names[1]}"
-    return f"{subject} {names[0]} as now, but not with the same values" if mine != show(fact.expected) else ""
+    return f"{subject} {names[0]} as now, but with other values" if mine != show(fact.expected) else ""
 
 
 def _at(path: str) -> str:
@@ -335,30 +342,39 @@ VOICES = {  # what is said of an answer and of right ones, when both are the lea
 
 
 def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> str:
-    """Why a changed answer does something else in a case, in a sentence, from the record of events of both runs."""
-    _, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, exercise.limit, at)
+    """Why a changed answer does something else in a case, in a sentence, from the record of events of both runs.
+
+    Where no event differs, what was observed in the end.
+    """
+    seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, exercise.limit, at)
     evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, exercise.limit, at)
     if evidence["raised"]:
-        return _tell_error(evidence["raised"], change)
+        return _tell_error(evidence["raised"])
     if found := find_divergence(run, [own], evidence):
         said = found.sentence
         for words, others in VOICES.items():
             said = said.replace(words, others)
         return said
-    pairs = itertools.zip_longest(run["events"], own["events"])
-    different = ((one, other) for one, other in pairs if _bare(one) != _bare(other))
-    one, other = next(different, (None, None))
-    if one is None or other is None:
-        return ""
-    return f"In your own run, {tell_event(other)}; with the change, {tell_event(one)}."
+    said = next((each for each in differences(evidence, seen) if each.now), None)
+    observed = f"{said.words} In your own run, {said.now}." if said else ""
+    return _tell_first_difference(run["events"], own["events"]) or observed
 
 
-def _bare(event: Event | None) -> dict[str, Any]:
-    """An event without its line."""
-    return {name: value for name, value in (event or {}).items() if name not in ("line", "text")}
+def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
+    """What happens only in one of two runs, whichever is first; nothing where all that is told is the same."""
+    told = [[tell_event(event) for event in each] for each in (events, own)]
+    for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
+        if kind == "insert" or (kind == "replace" and own[start_own]["what"] != events[start]["what"]):
+            line = f" (line {own[start_own]['line']})" if "line" in own[start_own] else ""
+            return f"In your own run, {told[1][start_own]}{line}; with the change, that does not happen."
+        if kind == "delete":
+            return f"With the change, {told[0][start]}; in your own run, that does not happen."
+        if kind == "replace":
+            return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
+    return ""
 
 
-def _tell_error(error: dict[str, Any], change: Change) -> str:
+def _tell_error(error: dict[str, Any]) -> str:
     said = f"{error['type']}: {error['message']}"
     if not error["line"]:
         return f"The run then ends with {said}."

@@ -16,7 +16,7 @@ from course_utils.root import write_whole
 
 MARKER = ".course-work"
 FILE = "progress.json"
-SECTIONS = ("exercises", "predictions", "clues")
+SECTIONS = ("exercises", "predictions", "clues", "questions")
 NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 
 _in_memory: dict[str, dict[str, Any]] = {}
@@ -51,7 +51,8 @@ def keep_here() -> None:
 
 
 def load(folder: Path | None = None) -> dict[str, dict[str, Any]]:
-    """All progress: the sections "exercises", {name: {...}}, "predictions", {name: choice}, and "clues" of the case.
+    """All progress: "exercises", {name: {...}}, "predictions", {name: choice}, "clues" of the case, and "questions"
+    about one's own answers.
 
     A damaged file counts as empty.
     """
