@@ -32,9 +32,10 @@ MOST_OPTIONS, FEWEST_OPTIONS = 4, 3
 ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
 LONGEST = 90  # characters of an option
 LONGEST_CASE, LONGEST_INPUT = 200, 120  # of the words for a case, and for one that is an option
-AS_NOW = "Nothing of what check compares changes."
+AS_NOW = "Nothing changes: check sees no difference."
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
+LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
 PRESENT = {"changed": "changes", "left": "leaves", "removed": "removes", "gave": "gives", "did": "does"}
 
 
@@ -126,6 +127,8 @@ def _ask_outcome(subject: Subject) -> Question | None:
         tried = _try_changes(subject, at)
         for candidate in sorted(tried, key=_how_obvious):
             options = _find_options(candidate, tried)
+            if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
+                continue  # nobody can know that a tensor is changed later
             if options and candidate.change.key not in subject.asked and _is_sure(subject, candidate, at):
                 return _word_outcome(subject, candidate.change, options, at)
     return None
@@ -231,7 +234,7 @@ def differences(got: Evidence, own: Evidence) -> list[Said]:
 def _say(fact: Fact, got: Evidence) -> Said:
     if fact.stage is Stage.RAISED:
         error = got["raised"]
-        words = f"An error ends it: {error['type']}: {error['message']}" if error else "No error is raised."
+        words = f"An error stops the run: {error['type']}: {error['message']}" if error else "No error is raised."
         return Said(_cut(words), "raised", fact.mine)
     if re.match(IN_WORDS, fact.words) or re.search(r"\b(call|case) before\b", fact.words):
         return Said("", fact.words, fact.mine)
@@ -260,7 +263,7 @@ def _say_value(fact: Fact) -> str:
         return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
     if stage is Stage.WRONG_SHAPE:
         return f"{subject} a tensor of shape {tuple(part['shape'])}{_at(path)}, not of shape {tuple(expected['shape'])}"
-    is_other_kind = stage is Stage.WRONG_TYPE and not path and "tensor" in (part["type"], expected["type"])
+    is_other_kind = {part["type"], expected["type"]} in LOOK_ALIKE and not path
     if (
         mine != show(fact.expected)
         and not is_other_kind
@@ -279,7 +282,7 @@ def _at(path: str) -> str:
 
 
 def _subject(fact: Fact) -> str:
-    name, _, verb = fact.words.rpartition(" ")
+    name, _, verb = re.sub("^(in )?yours[:,] ", "", fact.words).rpartition(" ")
     if verb == "returned":
         return "your function returns"
     if name.startswith("whether "):
@@ -364,13 +367,16 @@ def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str
     """What happens only in one of two runs, whichever is first; nothing where all that is told is the same."""
     told = [[tell_event(event) for event in each] for each in (events, own)]
     for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
-        if kind == "insert" or (kind == "replace" and own[start_own]["what"] != events[start]["what"]):
-            line = f" (line {own[start_own]['line']})" if "line" in own[start_own] else ""
-            return f"In your own run, {told[1][start_own]}{line}; with the change, that does not happen."
         if kind == "delete":
             return f"With the change, {told[0][start]}; in your own run, that does not happen."
-        if kind == "replace":
+        if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
             return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
+        if kind != "equal" and own[start_own]["what"] == "computes":
+            source, _, made = told[1][start_own].removeprefix("from nothing").rpartition("comes ")
+            said = f"line {own[start_own]['line']} makes {made} {source}".rstrip()
+            return f"In your own run, {said}; with the change, it does not."
+        if kind != "equal":
+            return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
     return ""
 
 
