@@ -26,7 +26,7 @@ from course_utils.exercises.recorded import VISIBLE_SEED
 from course_utils.exercises.timelines import tell_event
 
 SECONDS = 0.2  # of computing, for trying changes; a learner is waiting
-SECONDS_FOR_A_CHANGE = 0.5  # in each case
+SECONDS_FOR_A_CHANGE = 0.03  # in each case, and ten times what the answer itself takes
 CASES, CASES_ASKED = 3, 2  # that are compared, and of which the easiest may be asked about
 MOST_OPTIONS, FEWEST_OPTIONS = 4, 3
 ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
@@ -75,7 +75,7 @@ class Question:
 class Subject:
     """What a question is made of: an answer, its text, and what it does in the first cases; and which were `asked`.
 
-    Nothing more is tried after `end`, in seconds of computing.
+    A change has `limit` seconds for a case, and nothing more is tried after `end`, in seconds of computing.
     """
 
     exercise: Exercise
@@ -83,6 +83,7 @@ class Subject:
     source: Source
     own: list[Evidence]
     asked: Collection[str]
+    limit: float
     end: float
 
     def changes(self, share: float = 1.0) -> Iterator[Change]:
@@ -110,7 +111,10 @@ def make_question(exercise: Exercise, answer: Callable, asked: Collection[str] =
     source = read_source(answer) if can_limit_time() else None
     if source is None:
         return None
-    subject = Subject(exercise, answer, source, _run_first(exercise, answer), asked, end)
+    start = time.monotonic()
+    own = _run_first(exercise, answer, exercise.limit)
+    limit = SECONDS_FOR_A_CHANGE + 10 * (time.monotonic() - start) / len(own)
+    subject = Subject(exercise, answer, source, own, asked, limit, end)
     makers = [_ask_outcome, _ask_input]
     if (zlib.crc32(exercise.name.encode()) + len(asked)) % 3 == 0:
         makers.reverse()
@@ -136,7 +140,7 @@ def _ask_outcome(subject: Subject) -> Question | None:
 
 def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
     """Whether a change does the same when it is run again."""
-    again = differences(_run_once(subject.exercise, candidate.change.function, at), subject.own[at])
+    again = differences(_run_once(subject, candidate.change, at), subject.own[at])
     return [each.words for each in again] == [each.words for each in candidate.said]
 
 
@@ -156,11 +160,11 @@ def _how_hard(case: Evidence) -> int:
     return len(words) + 100 * unwieldy + 10_000 * bool(case["raised"])
 
 
-def _run_once(exercise: Exercise, function: Callable, at: int) -> Evidence:
-    return exercise.observe(function, VISIBLE_SEED, SECONDS_FOR_A_CHANGE, at)[0]
+def _run_once(subject: Subject, change: Change, at: int) -> Evidence:
+    return subject.exercise.observe(change.function, VISIBLE_SEED, subject.limit, at)[0]
 
 
-def _run_first(exercise: Exercise, function: Callable) -> list[Evidence]:
+def _run_first(exercise: Exercise, function: Callable, limit: float) -> list[Evidence]:
     """What a function does in the first cases, without those that were used before."""
 
     def make_cases(rng: Numbers) -> Iterator[Case]:
@@ -168,13 +172,13 @@ def _run_first(exercise: Exercise, function: Callable) -> list[Evidence]:
             case.fresh = True
             yield case
 
-    return observe_all(make_cases, function, VISIBLE_SEED, SECONDS_FOR_A_CHANGE, None)
+    return observe_all(make_cases, function, VISIBLE_SEED, limit, None)
 
 
 def _try_changes(subject: Subject, at: int) -> list[Tried]:
     tried = []
     for change in subject.changes(share=0.6):
-        got = _run_once(subject.exercise, change.function, at)
+        got = _run_once(subject, change, at)
         if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
             tried.append(Tried(change, differences(got, subject.own[at])))
         if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
@@ -320,7 +324,7 @@ def _ask_input(subject: Subject) -> Question | None:
 
 def _find_wrong(subject: Subject, change: Change) -> list[int]:
     """The numbers of the cases in which a changed answer does something else; none where that would be no question."""
-    got = _run_first(subject.exercise, change.function)
+    got = _run_first(subject.exercise, change.function, subject.limit)
     if len(got) < len(subject.own) or any(case["raised"] and case["raised"]["type"] in TRIVIAL for case in got):
         return []
     return [at for at, pair in enumerate(zip(got, subject.own, strict=True)) if differences(*pair)]
