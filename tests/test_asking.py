@@ -8,9 +8,9 @@ from jupyter_client.manager import start_new_kernel
 from test_waiting import FrontEnd
 
 from course_utils.exercises import asking, progress, saved_progress
+from course_utils.exercises.asking import make_question
 from course_utils.exercises.engine import find
 from course_utils.exercises.plain import show
-from course_utils.exercises.question import make_question
 
 
 @pytest.fixture(autouse=True)

@@ -1,18 +1,38 @@
 """The question about one's own answer as a learner meets it, below the ticket of a pass. It is worth no points."""
 
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from course_utils.exercises import saved_progress
 from course_utils.exercises.engine import Exercise
-from course_utils.exercises.question import Question, make_question
+from course_utils.exercises.question import Question, find_subject
 from course_utils.exercises.session import joined_class
+from course_utils.exercises.what_if import ask_input, ask_outcome
+from course_utils.exercises.what_runs import ask_count, ask_order
 from course_utils.show import Note, WithWidget, code_spans, make_choice, running_cell, running_shell
 
 TITLE = "A question about your own code (it is worth no points):"
 MOST = 3  # questions about one exercise, each after another pass
+
+
+KINDS = (ask_outcome, ask_input, ask_order, ask_count)
+
+
+def make_question(exercise: Exercise, answer: Callable, asked: Collection[str] = ()) -> Question | None:
+    """A question about an answer that passes, which is none of those with the keys `asked`.
+
+    The kinds take turns, but where the answer takes long the first one comes first. None where nothing fair can be
+    asked.
+    """
+    subject = find_subject(exercise, answer, asked)
+    if subject is None:
+        return None
+    first = (zlib.crc32(exercise.name.encode()) + len(asked)) % len(KINDS) if subject.is_quick else 0
+    turns = (*KINDS[first:], *KINDS[:first])
+    return next((question for kind in turns if (question := kind(subject))), None)
 
 
 def ask_below(exercise: Exercise, answer: Callable) -> None:

@@ -43,6 +43,16 @@ class Source(NamedTuple):
         """The number in the cell of a line of the syntax tree."""
         return self.first + line - 1
 
+    def text(self, number: int) -> str:
+        """The line with this number in the cell."""
+        return self.lines[number - self.first].strip()
+
+    @property
+    def steps(self) -> set[int]:
+        """The numbers of the lines with a step of their own: neither a definition nor the head of a block."""
+        nodes = [each for each in ast.walk(self.tree) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
+        return {self.number(each.lineno) for each in nodes}
+
 
 class Change(NamedTuple):
     """One line of an answer, changed or left out: in words, the text of all, and what can be run."""

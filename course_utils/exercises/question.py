@@ -1,7 +1,6 @@
-"""A question about a learner's own answer, after it has passed: what would it do if one line were another one?
+"""What a question about a learner's own answer is, and what it is made of.
 
-Nobody writes down what is true: the changed answer is run in a case of the exercise, as `check` runs an answer, and the
-other options are what further changes do there. `explain` runs it once more and says what happened first.
+Nobody writes down what is true: it is observed, in a case of the exercise, which runs as `check` runs it.
 """
 
 import itertools
@@ -10,57 +9,28 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Any, NamedTuple
 
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.changes import Change, Source, changes_of, read_source
-from course_utils.exercises.comparing import Fact, alike, differing_part, facts
-from course_utils.exercises.divergence import find_divergence
 from course_utils.exercises.engine import Exercise
-from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp, can_limit_time, observe_all
-from course_utils.exercises.outcome import IN_WORDS, Stage
-from course_utils.exercises.plain import Evidence, Plain, name_type, show
+from course_utils.exercises.plain import Evidence, show
 from course_utils.exercises.recorded import VISIBLE_SEED
-from course_utils.exercises.timelines import tell_event
 
 SECONDS = 0.2  # of computing, for trying changes; a learner is waiting
+SECONDS_FOR_A_CASE = 0.2  # that an answer has; a longer case is not asked about
 SECONDS_FOR_A_CHANGE = 0.03  # in each case, and ten times what the answer itself takes
-CASES, CASES_ASKED = 3, 2  # that are compared, and of which the easiest may be asked about
+CASES = 3  # that are looked at
+LONGEST_CASE = 200  # of the words for a case that is asked about
 MOST_OPTIONS, FEWEST_OPTIONS = 4, 3
-ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
-LONGEST = 90  # characters of an option
-LONGEST_CASE, LONGEST_INPUT = 200, 120  # of the words for a case, and for one that is an option
-AS_NOW = "Nothing changes: check sees no difference."
-RETURNED = "your function returned"
-TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
-LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
-PRESENT = {"changed": "changes", "left": "leaves", "removed": "removes", "gave": "gives", "did": "does"}
-
-
-class Said(NamedTuple):
-    """Something that a run shows and the learner's own does not: in words, about what, and how that is now."""
-
-    words: str
-    about: str
-    value: Plain
-    now: str = ""
-
-
-class Tried(NamedTuple):
-    """A change, and all that is different when it is run."""
-
-    change: Change
-    said: list[Said]
 
 
 @dataclass(frozen=True)
 class Question:
     """A question about an answer; `answer` is that of the options which was observed.
 
-    `key` tells it from other questions about the same exercise, also where lines have moved. `explain` runs the answer
-    once more and returns the reason in a sentence.
+    `key` tells it from other questions about the same exercise, also where lines have moved. `explain` returns the
+    reason in a sentence, from a record of what happens in one more run.
     """
 
     exercise: str
@@ -86,70 +56,46 @@ class Subject:
     limit: float
     end: float
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether most of the time is left."""
+        return self.end - time.process_time() > 0.8 * SECONDS
+
+    @property
+    def cases(self) -> list[int]:
+        """The numbers of the cases that can be told, the one with the least to read and to compute with first."""
+        told = [at for at, case in enumerate(self.own) if 0 < len(case["given"]) <= LONGEST_CASE]
+        return sorted(told, key=lambda at: _how_hard(self.own[at]))
+
     def changes(self, share: float = 1.0) -> Iterator[Change]:
         """The changes of the answer, as long as there is time, or a share of it."""
         now = time.process_time()
         end = now + share * (self.end - now)
         return itertools.takewhile(lambda _: time.process_time() < end, changes_of(self.source))
 
-    def ask(self, change: Change, key: str, text: str, options: Sequence[str], answer: str, at: int) -> Question:
-        """A question about what a change does in case number `at`."""
+    def run(self, change: Change, at: int) -> Evidence:
+        """What a changed answer does in case number `at`."""
+        return self.exercise.observe(change.function, VISIBLE_SEED, self.limit, at)[0]
 
-        def find_reason() -> str:
-            return explain(self.exercise, self.answer, change, at)
+    def run_all(self, change: Change) -> list[Evidence]:
+        """What a changed answer does in all cases that are looked at."""
+        return _run_first(self.exercise, change.function, self.limit)
 
-        return Question(self.exercise.name, key, text, tuple(options), answer, find_reason)
 
+def find_subject(exercise: Exercise, answer: Callable, asked: Collection[str]) -> Subject | None:
+    """What questions about an answer that passes are made of.
 
-def make_question(exercise: Exercise, answer: Callable, asked: Collection[str] = ()) -> Question | None:
-    """A question about an answer that passes, which is none of those with the keys `asked`.
-
-    None where nothing fair can be asked: without the text of the answer, without a limit to the time of what never
-    ends, or where no three changes are told apart.
+    None without the text of the answer, where no time can be limited, or where each case takes long.
     """
     end = time.process_time() + SECONDS
     source = read_source(answer) if can_limit_time() else None
     if source is None:
         return None
     start = time.monotonic()
-    own = _run_first(exercise, answer, exercise.limit)
+    own = _run_first(exercise, answer, SECONDS_FOR_A_CASE)
     limit = SECONDS_FOR_A_CHANGE + 10 * (time.monotonic() - start) / len(own)
-    subject = Subject(exercise, answer, source, own, asked, limit, end)
-    makers = [_ask_outcome, _ask_input]
-    if (zlib.crc32(exercise.name.encode()) + len(asked)) % 3 == 0:
-        makers.reverse()
-    return next((question for maker in makers if (question := maker(subject))), None)
-
-
-# --- what happens then? -----------------------------------------------------------------------------------------------
-
-
-def _ask_outcome(subject: Subject) -> Question | None:
-    """What happens in a case when a line is changed. Other changes make the wrong options."""
-    readable = [at for at, case in enumerate(subject.own) if 0 < len(case["given"]) <= LONGEST_CASE]
-    for at in sorted(readable, key=lambda at: _how_hard(subject.own[at]))[:CASES_ASKED]:
-        tried = _try_changes(subject, at)
-        for candidate in sorted(tried, key=_how_obvious):
-            options = _find_options(candidate, tried)
-            if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
-                continue  # nobody can know that a tensor is changed later
-            if options and candidate.change.key not in subject.asked and _is_sure(subject, candidate, at):
-                return _word_outcome(subject, candidate.change, options, at)
-    return None
-
-
-def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
-    """Whether a change does the same when it is run again."""
-    again = differences(_run_once(subject, candidate.change, at), subject.own[at])
-    return [each.words for each in again] == [each.words for each in candidate.said]
-
-
-def _word_outcome(subject: Subject, change: Change, options: Sequence[Said], at: int) -> Question:
-    now = "; ".join(dict.fromkeys(each.now for each in options if each.now))
-    as_it_is = f"\nWith your code as it is: {now}." if now else ""
-    text = f"{change.words}\nWhat happens then in this case: {subject.own[at]['given']}?{as_it_is}"
-    texts = [*_shuffle([each.words for each in options], text), AS_NOW]
-    return subject.ask(change, change.key, text, texts, options[0].words, at)
+    own = [case for case in own if not (case["raised"] and case["raised"]["type"] == TimeIsUp.__name__)]
+    return Subject(exercise, answer, source, own, asked, limit, end) if own else None
 
 
 def _how_hard(case: Evidence) -> int:
@@ -158,10 +104,6 @@ def _how_hard(case: Evidence) -> int:
     words = case["given"] + "".join(show(value) for value in values)
     unwieldy = len(re.findall(r"\de[+-]\d|begins with", words))  # no head computes with 5e+31
     return len(words) + 100 * unwieldy + 10_000 * bool(case["raised"])
-
-
-def _run_once(subject: Subject, change: Change, at: int) -> Evidence:
-    return subject.exercise.observe(change.function, VISIBLE_SEED, subject.limit, at)[0]
 
 
 def _run_first(exercise: Exercise, function: Callable, limit: float) -> list[Evidence]:
@@ -175,218 +117,6 @@ def _run_first(exercise: Exercise, function: Callable, limit: float) -> list[Evi
     return observe_all(make_cases, function, VISIBLE_SEED, limit, None)
 
 
-def _try_changes(subject: Subject, at: int) -> list[Tried]:
-    tried = []
-    for change in subject.changes(share=0.6):
-        got = _run_once(subject, change, at)
-        if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
-            tried.append(Tried(change, differences(got, subject.own[at])))
-        if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
-            break
-    return tried
-
-
-def _how_obvious(tried: Tried) -> tuple[bool, int]:
-    """An error is easier to foresee than another value, so it comes later."""
-    return bool(tried.said) and tried.said[0].about == "raised", tried.change.rank
-
-
-def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None:
-    """What a change does, and then what others do and it does not; None where too few can be told apart."""
-    truth = next((each for each in candidate.said if _can_be_told(each)), None)
-    if truth is None or truth is not candidate.said[0]:
-        return None
-    firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
-    options = [truth]
-    for other in sorted(firsts, key=lambda each: each.about != truth.about):
-        if not any(_clash(other, each) for each in (*candidate.said, *options)) and len(options) < MOST_OPTIONS - 1:
-            options.append(other)
-    return options if len(options) >= FEWEST_OPTIONS - 1 else None
-
-
-def _can_be_told(said: Said) -> bool:
-    return 0 < len(said.words) <= LONGEST and len(said.now) <= LONGEST + 20
-
-
-def _clash(one: Said, other: Said) -> bool:
-    """Whether two options could both be true, or look it."""
-    if one.words == other.words:
-        return True
-    return one.about == other.about and (one.about == "raised" or alike(one.value, other.value))
-
-
-def _shuffle(texts: Sequence[str], by: str) -> list[str]:
+def shuffle(texts: Sequence[str], by: str) -> list[str]:
     """The texts in an order that says nothing, and is the same each time."""
     return sorted(texts, key=lambda each: zlib.crc32(f"{by}{each}".encode()))
-
-
-# --- what a run shows, in words ---------------------------------------------------------------------------------------
-
-
-def differences(got: Evidence, own: Evidence) -> list[Said]:
-    """All that a run shows and the learner's own run does not, in the order in which it is judged.
-
-    Where an error came, only that and what was returned before it, which comes first, were seen.
-    """
-    different = [fact for fact in facts(got, own) if not alike(fact.mine, fact.expected)]
-    if got["raised"]:
-        returned = [] if got["raised"]["during"] == "call" else [each for each in different if each.words == RETURNED]
-        different = [*returned, *(each for each in different if each.stage is Stage.RAISED)]
-    return [_say(fact, got) for fact in different]
-
-
-def _say(fact: Fact, got: Evidence) -> Said:
-    if fact.stage is Stage.RAISED:
-        error = got["raised"]
-        words = f"An error stops the run: {error['type']}: {error['message']}" if error else "No error is raised."
-        return Said(_cut(words), "raised", fact.mine)
-    if re.match(IN_WORDS, fact.words) or re.search(r"\b(call|case) before\b", fact.words):
-        return Said("", fact.words, fact.mine)
-    if fact.stage:
-        words = re.sub(rf"\b({'|'.join(PRESENT)})\b", lambda found: PRESENT[found[0]], fact.words.partition(":")[0])
-        return Said(_sentence(words), fact.words, fact.mine)
-    return Said(_sentence(_say_value(fact)), fact.words, fact.mine, _say_now(fact))
-
-
-def _cut(words: str) -> str:
-    words = re.split(r"(?<=\w)[.;] ", words)[0]
-    return _sentence(words) if len(words) < LONGEST else f"{words[: LONGEST - 3].rsplit(' ', 1)[0]} …"
-
-
-def _sentence(words: str) -> str:
-    """Words with a full stop, and with a capital where they do not begin with a name in code."""
-    begins_with_a_word = re.match(r"[a-z]{3,} ", words)
-    return f"{words[0].upper() if begins_with_a_word else words[:1]}{words[1:]}".rstrip(".") + "." if words else ""
-
-
-def _say_value(fact: Fact) -> str:
-    """The new value; where it is long or looks like the old one, in what it differs."""
-    mine, subject = show(fact.mine), _subject(fact)
-    stage, path, part, expected = differing_part(fact.mine, fact.expected)
-    if stage is Stage.WRONG_DTYPE:
-        return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
-    if stage is Stage.WRONG_SHAPE:
-        return f"{subject} a tensor of shape {tuple(part['shape'])}{_at(path)}, not of shape {tuple(expected['shape'])}"
-    is_other_kind = {part["type"], expected["type"]} in LOOK_ALIKE and not path
-    if (
-        mine != show(fact.expected)
-        and not is_other_kind
-        and " that begins with " not in mine
-        and len(f"{subject} {mine}") <= LONGEST
-    ):
-        return f"{subject} {mine}"
-    names = name_type(fact.mine), name_type(fact.expected)
-    if names[0] != names[1]:
-        return f"{subject} {names[0]}, not {names[1]}"
-    return f"{subject} {names[0]} as now, but with other values" if mine != show(fact.expected) else ""
-
-
-def _at(path: str) -> str:
-    return f" at {path}" if path else ""
-
-
-def _subject(fact: Fact) -> str:
-    name, _, verb = re.sub("^(in )?yours[:,] ", "", fact.words).rpartition(" ")
-    if verb == "returned":
-        return "your function returns"
-    if name.startswith("whether "):
-        return f"{name}:"
-    is_plural = verb == "were" or re.match(r"(the )?(?!bias|class|loss)\w+[^s]s (of|on|in|that|left) ", name)
-    name = f"`{name}`" if re.fullmatch(r"[\w.]+", name) else name
-    return f"{name} {'are' if is_plural else 'is'}"
-
-
-def _say_now(fact: Fact) -> str:
-    now = show(fact.expected)
-    return "" if " that begins with " in now or len(now) > LONGEST else f"{_subject(fact)} {now}"
-
-
-# --- which of these inputs does it get wrong? -------------------------------------------------------------------------
-
-
-def _ask_input(subject: Subject) -> Question | None:
-    """Which of some inputs the answer gets wrong when a line is changed; it gets the others right."""
-    cases = reversed([*enumerate(subject.own)])
-    told = {case["given"]: at for at, case in cases if 0 < len(case["given"]) <= LONGEST_INPUT}
-    if len(told) < FEWEST_OPTIONS:
-        return None
-    for change in subject.changes(share=0.5):
-        key = f"{change.key}, which input"
-        wrong = _find_wrong(subject, change) if key not in subject.asked else []
-        right = [given for given, at in told.items() if at not in wrong]
-        failing = [given for given, at in told.items() if at in wrong]
-        if len(failing) != 1 or len(right) < FEWEST_OPTIONS - 1 or _find_wrong(subject, change) != wrong:
-            continue
-        text = f"{change.words}\nYour function would then get one of these inputs wrong. Which one?"
-        return subject.ask(change, key, text, _shuffle([*failing, *right], text), failing[0], told[failing[0]])
-    return None
-
-
-def _find_wrong(subject: Subject, change: Change) -> list[int]:
-    """The numbers of the cases in which a changed answer does something else; none where that would be no question."""
-    got = _run_first(subject.exercise, change.function, subject.limit)
-    if len(got) < len(subject.own) or any(case["raised"] and case["raised"]["type"] in TRIVIAL for case in got):
-        return []
-    return [at for at, pair in enumerate(zip(got, subject.own, strict=True)) if differences(*pair)]
-
-
-# --- why --------------------------------------------------------------------------------------------------------------
-
-
-VOICES = {  # what is said of an answer and of right ones, when both are the learner's
-    "the course's right answers register": "your own code registers",
-    "the course's right answers do not": "your own code does not",
-    "none of the course's does": "your own code does not",
-    "in none of the course's right runs": "not in your own run",
-    "your answer": "the changed code",
-    "Your answer": "The changed code",
-    "a right run": "your own run",
-    "a right answer": "your own code",
-    "a right one": "your own code",
-    "yours does not": "the changed code does not",
-    "what you returned": "what is returned",
-}
-
-
-def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> str:
-    """Why a changed answer does something else in a case, in a sentence, from the record of events of both runs.
-
-    Where no event differs, what was observed in the end.
-    """
-    seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, exercise.limit, at)
-    evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, exercise.limit, at)
-    if evidence["raised"]:
-        return _tell_error(evidence["raised"])
-    if found := find_divergence(run, [own], evidence):
-        said = found.sentence
-        for words, others in VOICES.items():
-            said = said.replace(words, others)
-        return said
-    said = next((each for each in differences(evidence, seen) if each.now), None)
-    observed = f"{said.words} In your own run, {said.now}." if said else ""
-    return _tell_first_difference(run["events"], own["events"]) or observed
-
-
-def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
-    """What happens only in one of two runs, whichever is first; nothing where all that is told is the same."""
-    told = [[tell_event(event) for event in each] for each in (events, own)]
-    for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
-        if kind == "delete":
-            return f"With the change, {told[0][start]}; in your own run, that does not happen."
-        if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
-            return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
-        if kind != "equal" and own[start_own]["what"] == "computes":
-            source, _, made = told[1][start_own].removeprefix("from nothing").rpartition("comes ")
-            said = f"line {own[start_own]['line']} makes {made} {source}".rstrip()
-            return f"In your own run, {said}; with the change, it does not."
-        if kind != "equal":
-            return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
-    return ""
-
-
-def _tell_error(error: dict[str, Any]) -> str:
-    said = f"{error['type']}: {error['message']}"
-    if not error["line"]:
-        return f"The run then ends with {said}."
-    after = "; torch called it as a hook, after your function had returned" if error["during"] == "hook" else ""
-    return f"Your line {error['line']} then raises {said}{after}."
