@@ -108,7 +108,10 @@ class QuestionView(WithWidget):
             "questions", asked.exercise, {"asked": [*kept["asked"], asked.key], "right": kept["right"] + is_right}
         )
         joined_class.tell("question", asked.exercise, "right" if is_right else "wrong")
-        lines = asked.answer, asked.explain()
+        reason = ""
+        with suppress(Exception):  # a changed answer may do anything to what records it
+            reason = asked.explain()
+        lines = (asked.answer, reason) if reason else (asked.answer,)
         if is_right:
             return Note("Yes, that is what happened when it was run.", lines, symbol="✓")
         return Note(f"You said: {option} When it was run, this happened:", lines, symbol="✗")

@@ -22,6 +22,7 @@ from course_utils.exercises.recorded import VISIBLE_SEED
 from course_utils.exercises.timelines import tell_event
 
 CASES_ASKED = 2  # in which changes are tried
+SECONDS_TO_EXPLAIN = 2.0  # that a run has for a case when it is recorded
 ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
 LONGEST = 90  # characters of an option
 LONGEST_INPUT = 120  # of the words for a case that is an option
@@ -264,8 +265,8 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
 
     Where no event differs, what was observed in the end.
     """
-    seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, exercise.limit, at)
-    evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, exercise.limit, at)
+    seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
+    evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
     if evidence["raised"]:
         return _tell_error(evidence["raised"])
     if found := find_divergence(run, [own], evidence):

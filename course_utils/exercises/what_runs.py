@@ -89,7 +89,10 @@ def _tell_order(in_call: Sequence[int], later: Sequence[int]) -> str:
 def ask_count(subject: Subject) -> Question | None:
     """How often the answer's hooks run in a part of a case, and what the first of them receives."""
     for at in subject.cases[:1]:  # a record takes several times as long as a run
-        _, run = record_run(subject.exercise.make_cases, subject.answer, VISIBLE_SEED, SECONDS_FOR_A_CASE, at)
+        try:
+            _, run = record_run(subject.exercise.make_cases, subject.answer, VISIBLE_SEED, SECONDS_FOR_A_CASE, at)
+        except IndexError:  # there was not time enough
+            return None
         for part, words in enumerate(run["parts"]):
             here = [event for event in run["events"] if event["what"] == "runs" and event["part"] == part]
             if len(here) > 1 and (question := _word_count(subject, here, words, at)):
