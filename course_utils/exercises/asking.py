@@ -19,19 +19,19 @@ MOST = 3  # questions about one exercise, each after another pass
 
 
 KINDS = (ask_outcome, ask_input, ask_order, ask_count)
+FAST_KINDS = (ask_outcome, ask_order)  # for answers that take long themselves
 
 
 def make_question(exercise: Exercise, answer: Callable, asked: Collection[str] = ()) -> Question | None:
     """A question about an answer that passes, which is none of those with the keys `asked`.
 
-    The kinds take turns, but where the answer takes long the first one comes first. None where nothing fair can be
-    asked.
+    The kinds take turns. None where nothing fair can be asked.
     """
     subject = find_subject(exercise, answer, asked)
     if subject is None:
         return None
-    first = (zlib.crc32(exercise.name.encode()) + len(asked)) % len(KINDS) if subject.is_quick else 0
-    turns = (*KINDS[first:], *KINDS[:first])
+    first = (zlib.crc32(exercise.name.encode()) + len(asked)) % len(KINDS)
+    turns = (*KINDS[first:], *KINDS[:first]) if subject.is_quick else FAST_KINDS
     return next((question for kind in turns if (question := kind(subject))), None)
 
 

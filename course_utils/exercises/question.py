@@ -67,6 +67,10 @@ class Subject:
         told = [at for at, case in enumerate(self.own) if 0 < len(case["given"]) <= LONGEST_CASE]
         return sorted(told, key=lambda at: _how_hard(self.own[at]))
 
+    def tell_case(self, at: int) -> str:
+        """The words for case number `at`."""
+        return self.own[at]["given"].rstrip(",")
+
     def changes(self, share: float = 1.0) -> Iterator[Change]:
         """The changes of the answer, as long as there is time, or a share of it."""
         now = time.process_time()

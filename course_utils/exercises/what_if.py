@@ -7,6 +7,7 @@ happened first.
 import re
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from textwrap import shorten
 from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import Change
@@ -44,10 +45,15 @@ class Said(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A change, and all that is different when it is run."""
+    """A change, all that is different when it is run, and all that is seen then, by the words for what it is."""
 
     change: Change
     said: list[Said]
+    seen: list[tuple[str, Plain]]
+
+    def shows(self, said: Said) -> bool:
+        """Whether something is seen, perhaps at another moment: two things may have the same name."""
+        return any(words == said.about and alike(value, said.value) for words, value in self.seen)
 
 
 # --- what happens then? -----------------------------------------------------------------------------------------------
@@ -75,7 +81,7 @@ def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
 def _word_outcome(subject: Subject, change: Change, options: Sequence[Said], at: int) -> Question:
     now = "; ".join(dict.fromkeys(each.now for each in options if each.now))
     as_it_is = f"\nWith your code as it is: {now}." if now else ""
-    text = f"{change.words}\nWhat happens then in this case: {subject.own[at]['given']}?{as_it_is}"
+    text = f"{change.words}\nWhat happens then in this case: {subject.tell_case(at)}?{as_it_is}"
     texts = [*shuffle([each.words for each in options], text), AS_NOW]
     return _question(subject, change, change.key, text, texts, options[0].words, at)
 
@@ -85,7 +91,8 @@ def _try_changes(subject: Subject, at: int) -> list[Tried]:
     for change in subject.changes(share=0.6):
         got = subject.run(change, at)
         if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
-            tried.append(Tried(change, differences(got, subject.own[at])))
+            seen = [(fact.words, fact.mine) for fact in facts(got, subject.own[at])]
+            tried.append(Tried(change, differences(got, subject.own[at]), seen))
         if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
             break
     return tried
@@ -104,7 +111,8 @@ def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None
     firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
-        if not any(_clash(other, each) for each in (*candidate.said, *options)) and len(options) < MOST_OPTIONS - 1:
+        clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        if not clashes and len(options) < MOST_OPTIONS - 1:
             options.append(other)
     return options if len(options) >= FEWEST_OPTIONS - 1 else None
 
@@ -210,7 +218,7 @@ def _say_now(fact: Fact) -> str:
 def ask_input(subject: Subject) -> Question | None:
     """Which of some inputs the answer gets wrong when a line is changed; it gets the others right."""
     cases = reversed([*enumerate(subject.own)])
-    told = {case["given"]: at for at, case in cases if 0 < len(case["given"]) <= LONGEST_INPUT}
+    told = {subject.tell_case(at): at for at, case in cases if 0 < len(case["given"]) <= LONGEST_INPUT}
     if len(told) < FEWEST_OPTIONS:
         return None
     for change in subject.changes(share=0.5):
@@ -288,12 +296,19 @@ def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str
         if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
             return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
         if kind != "equal" and own[start_own]["what"] == "computes":
-            source, _, made = told[1][start_own].removeprefix("from nothing").rpartition("comes ")
-            said = f"line {own[start_own]['line']} makes {made} {source}".rstrip()
-            return f"In your own run, {said}; with the change, it does not."
+            return _tell_missing_step(own[start_own])
         if kind != "equal":
             return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
     return ""
+
+
+def _tell_missing_step(step: Event) -> str:
+    made, source = (" and ".join(dict.fromkeys(map(show, step[each]))) for each in ("gave", "got"))
+    made, source = (shorten(each, LONGEST, placeholder=" …") for each in (made, source))
+    if made == source:
+        made = f"another tensor {made}"
+    said = f"line {step['line']} makes {made}" + (f" from {source}" if source else "")
+    return f"In your own run, {said}; with the change, it does not."
 
 
 def _tell_error(error: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ def ask_order(subject: Subject) -> Question | None:
     if not later or len(true) < 3 or true == [*texts] or key in subject.asked or _trace_lines(subject, at) != lines:
         return None
     text = "\n".join(["These are some lines of your code:", *texts.values()])
-    text += f"\nIn which order do they run for the first time in this case: {subject.own[at]['given']}?"
+    text += f"\nIn which order do they run for the first time in this case: {subject.tell_case(at)}?"
     answer = _list_lines(true)
     others = shuffle([_list_lines(each) for each in itertools.permutations(true)], text)
     wrong = [each for each in dict.fromkeys([_list_lines([*texts]), *others]) if each != answer]
@@ -109,7 +109,7 @@ def _word_count(subject: Subject, runs: Sequence[Event], part: str, at: int) -> 
     pairs = [(number, received[0]), (number, others[-1]), (number - 1, received[0]), (number + 1, others[-1])]
     options = [f"{TIMES.get(count, f'{count} times')}, and first they receive {value}." for count, value in pairs]
     options = [f"{option[0].upper()}{option[1:]}" for option in options]
-    text = f"How often do hooks of your code run {part}, in this case: {subject.own[at]['given']}?\n"
+    text = f"How often do hooks of your code run {part}, in this case: {subject.tell_case(at)}?\n"
     text += "And what does the first of these runs receive?"
     reason = f"The record says that {part} they received, one after the other: {'; '.join(received)}."
     return Question(subject.exercise.name, key, text, tuple(shuffle(options, text)), options[0], lambda: reason)
