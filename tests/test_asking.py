@@ -142,7 +142,7 @@ def test_answers_are_counted_apart_from_points_and_three_questions_are_enough():
     assert told[0].startswith("Yes, that is what happened")
     assert told[1].startswith("You said: ")
     assert asking.find_view(exercise, silence_channel) is None
-    assert f"Questions about your own code: {len(told) - 1} of {len(told)} answered right." in str(progress())
+    assert f"Questions about your own code: {len(told)} answered, {len(told) - 1} of them right." in str(progress())
     assert "Questions about your own code" in progress()._repr_html_()
     assert str(progress()).splitlines()[1] == before.splitlines()[1], "no point, no exercise more"
 

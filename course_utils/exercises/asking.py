@@ -16,8 +16,6 @@ from course_utils.show import Note, WithWidget, code_spans, make_choice, running
 
 TITLE = "A question about your own code (it is worth no points):"
 MOST = 3  # questions about one exercise, each after another pass
-
-
 KINDS = (ask_outcome, ask_input, ask_order, ask_count)
 FAST_KINDS = (ask_outcome, ask_order)  # for answers that take long themselves
 
@@ -72,7 +70,7 @@ def tell_answered() -> str:
     """How many questions the learner has answered, in a sentence; empty where there are none."""
     kept = [_kept(name) for name in saved_progress.load()["questions"]]
     answered, right = sum(len(each["asked"]) for each in kept), sum(each["right"] for each in kept)
-    return f"Questions about your own code: {right} of {answered} answered right." if answered else ""
+    return f"Questions about your own code: {answered} answered, {right} of them right." if answered else ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -105,9 +105,9 @@ def _how_obvious(tried: Tried) -> tuple[bool, int]:
 
 def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None:
     """What a change does, and then what others do and it does not; None where too few can be told apart."""
-    truth = next((each for each in candidate.said if _can_be_told(each)), None)
-    if truth is None or truth is not candidate.said[0]:
+    if not candidate.said or not _can_be_told(candidate.said[0]):
         return None
+    truth = candidate.said[0]
     firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
