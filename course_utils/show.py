@@ -7,7 +7,7 @@ import hashlib
 import html
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,40 @@ def make_panel(rows: Sequence[Widget], width: str = "none") -> Widget:
 
     keys = HTML((ASSETS / "keep_keys.html").read_text(), layout={"display": "none"})
     return VBox([*rows, keys], layout={"max_width": width}).add_class("course-panel")
+
+
+def make_choice(
+    question: str,
+    options: Sequence[str],
+    said: str | None,
+    may_change: Callable[[], bool],
+    commit: Callable[[str], tuple[str, str]],
+) -> Widget:
+    """A question, given as HTML, with radio buttons and a button that commits to one of the options.
+
+    said: the option that was committed to before. commit: gets the option, and returns the one that counts and a reply
+    as HTML. may_change: whether one may commit to another one afterwards, as in a class that votes.
+    """
+    import ipywidgets as widgets
+
+    is_fixed = said is not None and not may_change()
+    layout = widgets.Layout(width="max-content")
+    choice = widgets.RadioButtons(options=list(options), value=said, layout=layout, disabled=is_fixed)
+    button = widgets.Button(description="Committed" if is_fixed else "Commit", tooltip="Fix your answer")
+    reply = widgets.HTML()
+
+    def on_commit(_: object) -> None:
+        if choice.value is None:
+            reply.value = Note("Choose an answer first, and then commit to it.")._repr_html_()
+            return
+        choice.value, reply.value = commit(choice.value)
+        choice.disabled = not may_change()
+        # The button stays enabled, for it has the focus.
+        button.description = "Vote again" if may_change() else "Committed"
+
+    button.on_click(on_commit)
+    shown = widgets.HTML(value=f'<div style="line-height:1.5">{question}</div>')
+    return make_panel([shown, choice, button, reply])
 
 
 def running_shell() -> Any:
@@ -57,6 +91,20 @@ def say_how_to_wake() -> None:
     if running_cell():
         style = f"<style>{(ASSETS / 'asleep.css').read_text(encoding='utf-8')}</style>"
         running_shell().display_pub.publish({"text/html": style, "text/plain": ""})
+
+
+class WithWidget:
+    """What is shown as a widget where widgets work, and elsewhere as HTML or text."""
+
+    def _widget(self) -> Widget:
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+        say_how_to_wake()
+        return {**self._widget()._repr_mimebundle_(), "text/plain": str(self), "text/html": self._repr_html_()}
 
 
 class Told:

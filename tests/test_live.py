@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from course_utils.exercises import check, classroom, engine, predict, saved_progress, why
+from course_utils.exercises import asking, check, classroom, engine, predict, saved_progress, why
 from course_utils.exercises.engine import find
 from course_utils.grading.report import Score, read_class, write_pages
 from course_utils.live import handlers, join, member, people, screens, server
@@ -72,6 +72,26 @@ def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_bef
     checked = (1, "keep_positive", "passed", ""), (1, "scale_gradient", outcome.stage, "")
     assert told == [*checked, (1, "hook_on_a", "30", "vote"), (1, "hook_on_a", "15", "vote")]
     assert "secret_word" not in str(live.room.reports)
+
+
+def keep_positive(tensor):
+    return tensor.register_hook(lambda grad: grad.clamp(min=0))
+
+
+def test_answers_to_questions_about_ones_own_code_are_counted_and_not_told(live):
+    join(live.address, live.room.people.code)
+    live.room.choose("01")
+    for wanted in (True, False):
+        asked = asking.find_view(find("keep_positive"), keep_positive)
+        wrong = next(option for option in asked.question.options if option != asked.question.answer)
+        asked.commit(asked.question.answer if wanted else wrong)
+    wait_for(lambda: len(live.room.reports) == 2)
+    assert [(each.name, each.said, each.cause) for each in live.room.reports] == [
+        ("keep_positive", "right", ""), ("keep_positive", "wrong", "")
+    ]  # fmt: skip
+    (place,) = (place for place in screens.see_places(live.room) if place.exercise == "keep_positive")
+    assert (place.passed, place.right, place.asked) == (0, 1, 2)
+    assert live.see("class", "desk").count("questions about their own code: 1 of 2 right") == 1
 
 
 def test_explanations_wait_for_the_reveal_unless_the_instructor_lets_them_open(live):

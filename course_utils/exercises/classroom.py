@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from course_utils.exercises import saved_progress as saved
+from course_utils.exercises.asking import ask_below, tell_answered
 from course_utils.exercises.declaration import name_of
 from course_utils.exercises.engine import Exercise, exercises_of, find, predictions_of
 from course_utils.exercises.evidence import codes_of
@@ -60,6 +61,7 @@ def check(*answers: object) -> Outcome:
     _save_attempt(exercise, outcome)
     if outcome.passed:
         session.failed_code.pop(exercise.name, None)
+        ask_below(exercise, answer)
     elif session.fails_again(exercise.name, _own_code(answer)) and not outcome.note:
         return replace(outcome, note=NOT_RUN)
     return outcome
@@ -245,6 +247,7 @@ class Progress:
 
     rows: Sequence[Done]
     kept: bool
+    answered: str = ""  # how many questions about the learner's own code, in a sentence
 
     @property
     def next_lesson(self) -> Done | None:
@@ -259,6 +262,7 @@ class Progress:
         for row in self.rows:
             exercises, predictions = f"{row.passed} of {row.exercises}", f"{row.made} of {row.predictions}"
             lines.append(f"{row.lesson:02d}  {row.title:<{wide}}  {exercises:<9}  {predictions}")
+        lines += [self.answered] if self.answered else []
         lines.append(
             f"Go on with {self.next_lesson.lesson:02d}, {self.next_lesson.title}." if self.next_lesson else ALL_DONE
         )
@@ -267,7 +271,11 @@ class Progress:
     def _repr_html_(self) -> str:
         page = page_templates().get_template("progress.html.j2")
         return page.render(
-            rows=self.rows, next=self.next_lesson, all_done=ALL_DONE, advice="" if self.kept else NOT_KEPT
+            rows=self.rows,
+            next=self.next_lesson,
+            all_done=ALL_DONE,
+            answered=self.answered,
+            advice="" if self.kept else NOT_KEPT,
         )
 
 
@@ -280,4 +288,4 @@ def progress() -> Progress:
         passed = sum(saved.of_exercise(each.name)["passed"] for each in exercises)
         predicted = sum(each.name in made for each in predictions)
         rows.append(Done(lesson, *name_of(lesson), passed, len(exercises), predicted, len(predictions)))
-    return Progress(rows, saved.location() is not None)
+    return Progress(rows, saved.location() is not None, tell_answered())

@@ -9,15 +9,7 @@ from course_utils.exercises.declaration import Prediction, find_prediction, pred
 from course_utils.exercises.session import joined_class, session
 from course_utils.exercises.waiting import WaitingOutputs
 from course_utils.root import CourseError
-from course_utils.show import (
-    Note,
-    code_spans,
-    make_panel,
-    page_templates,
-    render_markdown,
-    running_shell,
-    say_how_to_wake,
-)
+from course_utils.show import Note, WithWidget, code_spans, make_choice, page_templates, render_markdown, running_shell
 
 SEALED = "This explanation opens as soon as you have committed to the prediction above."
 WAITS = "This explanation opens when your instructor reveals the answer."
@@ -27,12 +19,8 @@ HELD = "The output of this cell waits until your instructor reveals the answer."
 
 
 @dataclass(frozen=True, repr=False)
-class _View:
+class _View(WithWidget):
     prediction: Prediction
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        say_how_to_wake()
-        return {**self._widget()._repr_mimebundle_(), "text/plain": str(self), "text/html": self._repr_html_()}
 
 
 class PredictionView(_View):
@@ -58,29 +46,17 @@ class PredictionView(_View):
         return f'predict("{self.prediction.name}", {example})'
 
     def _widget(self) -> object:
-        import ipywidgets as widgets
+        asked = self.prediction
 
-        asked, said = self.prediction, _last_choice(self.prediction)
-        is_fixed = said is not None and not joined_class.listeners  # in a class one may vote again
-        options, layout = list(asked.options), widgets.Layout(width="max-content")
-        choice = widgets.RadioButtons(options=options, value=said, layout=layout, disabled=is_fixed)
-        commit = widgets.Button(description="Committed" if is_fixed else "Commit", tooltip="Fix your prediction")
-        reply = widgets.HTML()
+        def commit(option: str) -> tuple[str, str]:
+            told = predict(asked.name, option)
+            return _last_choice(asked), told._repr_html_()
 
-        def on_commit(_: object) -> None:
-            if choice.value is None:
-                reply.value = Note("Choose an answer first, and then commit to it.")._repr_html_()
-                return
-            told = predict(asked.name, choice.value)
-            choice.value = _last_choice(asked)
-            choice.disabled = not joined_class.listeners
-            # The button stays enabled, for it has the focus.
-            commit.description = "Vote again" if joined_class.listeners else "Committed"
-            reply.value = told._repr_html_()
-
-        commit.on_click(on_commit)
-        question = f'<div style="line-height:1.5"><strong>Predict:</strong> {code_spans(asked.question)}</div>'
-        return make_panel([widgets.HTML(value=question), choice, commit, reply])
+        question = f"<strong>Predict:</strong> {code_spans(asked.question)}"
+        # In a class one may vote again.
+        return make_choice(
+            question, list(asked.options), _last_choice(asked), lambda: bool(joined_class.listeners), commit
+        )
 
 
 def predict(name: str, answer: object = None) -> PredictionView | Note:

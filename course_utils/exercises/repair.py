@@ -5,20 +5,17 @@ cases of two seeds.
 """
 
 import ast
-import inspect
 import itertools
-import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from course_utils.exercises.changes import read_source
 from course_utils.exercises.edits import Instead, changed, define, edits_of, name_of, read_table, replace
 from course_utils.exercises.evidence import can_limit_time
 
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
 NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
-DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 
 
 class Repair(NamedTuple):
@@ -48,15 +45,10 @@ def with_return(function: Callable) -> Callable | None:
 
 def repairs_of(function: Callable) -> Iterator[Repair]:
     """Every edit of an answer, which is a function or a class whose text can be read."""
-    answer = inspect.unwrap(function)
-    try:
-        lines, first = inspect.getsourcelines(answer)
-        tree = ast.parse(textwrap.dedent("".join(lines))).body[-1]
-    except (OSError, TypeError, SyntaxError, IndexError):  # such as what is no function, or was not typed into a cell
+    read = read_source(function)
+    if read is None:
         return
-    namespace = getattr(answer, "__globals__", None) or vars(sys.modules[answer.__module__])
-    if not isinstance(tree, DEFINITIONS) or getattr(answer, "__closure__", None):
-        return
+    tree, lines, first, namespace = read
     in_slices = [part for each in ast.walk(tree) if isinstance(each, ast.Slice) for part in vars(each).values()]
     for operator, old, new in itertools.chain(_additions(tree), edits_of(tree, {})):
         if operator == "other constant" and any(old is part for part in in_slices):

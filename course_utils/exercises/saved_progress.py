@@ -16,7 +16,7 @@ from course_utils.root import write_whole
 
 MARKER = ".course-work"
 FILE = "progress.json"
-SECTIONS = ("exercises", "predictions", "clues", "inventory")
+SECTIONS = ("exercises", "predictions", "clues", "questions", "inventory")
 NOTHING = {"attempts": 0, "passed": False, "hints": 0}
 
 _in_memory: dict[str, dict[str, Any]] = {}
@@ -51,8 +51,8 @@ def keep_here() -> None:
 
 
 def load(folder: Path | None = None) -> dict[str, dict[str, Any]]:
-    """All progress: the sections "exercises", {name: {...}}, "predictions", {name: choice}, "clues" of the case, and
-    "inventory", the answers before the course and after it.
+    """All progress: the sections "exercises", {name: {...}}, "predictions", {name: choice}, "clues" of the case,
+    "questions" about one's own answers, and "inventory", the answers before the course and after it.
 
     A damaged file counts as empty.
     """

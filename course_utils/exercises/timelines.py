@@ -150,10 +150,10 @@ def _rows_of(mine: Sequence[Event], right: Sequence[Event], found: Divergence | 
         return
     at = next((number for number, event in enumerate(mine) if event is found.mine), len(mine))
     at_right = next((number for number, event in enumerate(right) if event is found.other), None)
-    words = {_tell(event) for event in mine[:at]}
-    before = [event for event in right if _tell(event) in words] if at_right is None else right[:at_right]
+    words = {tell_event(event) for event in mine[:at]}
+    before = [event for event in right if tell_event(event) in words] if at_right is None else right[:at_right]
     yield from _align(mine[:at], before)
-    there = [_tell(event) if event else NO_EVENT for event in (found.mine, found.other)]
+    there = [tell_event(event) if event else NO_EVENT for event in (found.mine, found.other)]
     yield Row(*there, FIRST)
     yield from _align(mine[at + 1 :], [])
 
@@ -169,13 +169,13 @@ def _cut(rows: Sequence[Row]) -> list[Row]:
 
 def _align(mine: Sequence[Event], right: Sequence[Event]) -> Iterator[Row]:
     """The events of both runs, equal ones beside each other."""
-    texts = [[_tell(event) for event in events] for events in (mine, right)]
+    texts = [[tell_event(event) for event in events] for events in (mine, right)]
     for _, start, end, start_right, end_right in difflib.SequenceMatcher(None, *texts, autojunk=False).get_opcodes():
         beside = itertools.zip_longest(texts[0][start:end], texts[1][start_right:end_right], fillvalue="")
         yield from itertools.starmap(Row, beside)
 
 
-def _tell(event: Event) -> str:
+def tell_event(event: Event) -> str:
     """An event in words."""
     said = textwrap.shorten(WORDS[event["what"]](event), LONGEST, placeholder=" …")
     return said.replace("what was returned", "the result")

@@ -27,7 +27,8 @@ SILENCE = 40  # seconds without a sign; the class gives one every ten
 ALONE = 120  # seconds without the class until explanations open as ever
 MOST_BYTES = 10_000  # of an answer
 JOINED = """From now on, `predict` and `check` in this notebook also tell your class what you chose, how far your answer
-came, and its likely cause. They never send your code or its output, or what you did before."""
+came, its likely cause, and whether you answer a question about it right. They never send your code or its output, or
+what you did before."""
 PHONE = "To vote from your phone as the same learner, open {0} there, with your own code {1} as the room code."
 LEAVING = "To leave, restart the kernel. In another notebook of this lesson, run this line again."
 LOST = "Your class cannot be reached just now. Go on as ever: what you do is sent when it is there again."

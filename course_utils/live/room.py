@@ -154,6 +154,8 @@ class Room:
         key, kind, name, said, cause = given
         if kind == "exercise" and name in self.exercises and said in {*map(str, Stage)}:
             cause, phase = cause if _says(self.exercises[name], cause) else "", ""
+        elif kind == "question" and name in self.exercises and said in ("right", "wrong"):
+            cause, phase = "", ""
         elif kind == "prediction" and name in self.predictions and said in self.predictions[name].options:
             cause, phase = "", self.phase(name)
         elif kind == inventory.KIND and name in inventory.WHEN and said in inventory.SCORES:
@@ -203,6 +205,10 @@ class Room:
                 if not mine or mine[-1].said != Stage.PASSED:
                     mine.append(each)
         return found
+
+    def questions(self) -> Counter[tuple[str, str]]:
+        """How many answers to questions about learners' own code were right or wrong, by exercise."""
+        return Counter((each.name, each.said) for each in self.reports if each.kind == "question")
 
     # ---- what the instructor does
 

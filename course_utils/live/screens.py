@@ -29,11 +29,16 @@ NOT_BETTER = "After the discussion {0} % are right, and before it {1} % were. Ex
 
 
 class Place(NamedTuple):
-    """An exercise: how many have passed it, and who is at it now, each with the number of tries."""
+    """An exercise: how many have passed it, and who is at it now, each with the number of tries.
+
+    Of the questions about the passed answers, `asked` were answered, and `right` of them right.
+    """
 
     exercise: str
     passed: int
     here: list[tuple[int, int]]
+    right: int = 0
+    asked: int = 0
 
 
 class Trouble(NamedTuple):
@@ -127,7 +132,11 @@ def see_places(room: Room) -> list[Place]:
         at = _find_place(names, passed, last.get(learner, names[0] if names else FINISHED))
         here[at].append((learner, len(tries.get((learner, at), []))))
     done = Counter(name for (_, name), mine in tries.items() if _is_passed(mine))
-    places = [Place(name, done[name], here[name]) for name in names]
+    said = room.questions()
+    places = [
+        Place(name, done[name], here[name], said[name, "right"], said[name, "right"] + said[name, "wrong"])
+        for name in names
+    ]
     return [*places, Place(FINISHED, len(here[FINISHED]), here[FINISHED])]
 
 

@@ -102,6 +102,21 @@ def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
     student.take_pictures(pictures, {"passed": answer + 1})
 
 
+def test_a_question_about_ones_own_code_below_the_ticket(student, pictures):
+    answer = student.find("answer")
+    student.window.type_into(answer, RIGHT)
+    student.window.run_and_go_on()
+    cell = student.window.cell(answer + 1)
+    cell.get_by_text("A question about your own code").wait_for()
+    cell.get_by_role("radio").first.check()
+    cell.get_by_role("button", name="Commit").click()
+    cell.get_by_text("it was run").wait_for()
+    assert len(student.kept()["questions"]["largest"]["asked"]) == 1
+    assert "own code: 1 answered" in student.run_progress()
+    assert find_faults(student.page) == []
+    student.take_pictures(pictures, {"question": answer + 1})
+
+
 def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(student):
     answer = student.find("answer")
     student.window.type_into(answer, RIGHT)

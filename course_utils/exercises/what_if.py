@@ -1,0 +1,319 @@
+"""Questions about a learner's answer with one line changed: what happens then, and which input goes wrong.
+
+The changed answer is run, and the other options are what further changes do. `explain` runs it once more and says what
+happened first.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from difflib import SequenceMatcher
+from textwrap import shorten
+from typing import Any, NamedTuple
+
+from course_utils.exercises.changes import Change
+from course_utils.exercises.comparing import Fact, alike, differing_part, facts
+from course_utils.exercises.divergence import find_divergence
+from course_utils.exercises.engine import Exercise
+from course_utils.exercises.events import Event, record_run
+from course_utils.exercises.evidence import TimeIsUp
+from course_utils.exercises.outcome import IN_WORDS, Stage
+from course_utils.exercises.plain import Evidence, Plain, name_type, show
+from course_utils.exercises.question import FEWEST_OPTIONS, MOST_OPTIONS, Question, Subject, shuffle
+from course_utils.exercises.recorded import VISIBLE_SEED
+from course_utils.exercises.timelines import tell_event
+
+CASES_ASKED = 2  # in which changes are tried
+SECONDS_TO_EXPLAIN = 2.0  # that a run has for a case when it is recorded
+ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
+LONGEST = 90  # characters of an option
+LONGEST_INPUT = 120  # of the words for a case that is an option
+AS_NOW = "Nothing changes: check sees no difference."
+OTHER_VALUES = "as now, but with other values"
+RETURNED = "your function returned"
+TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
+LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
+PRESENT = {"changed": "changes", "left": "leaves", "removed": "removes", "gave": "gives", "did": "does"}
+
+
+class Said(NamedTuple):
+    """Something that a run shows and the learner's own does not: in words, about what, and how that is now."""
+
+    words: str
+    about: str
+    value: Plain
+    now: str = ""
+
+
+class Tried(NamedTuple):
+    """A change, all that is different when it is run, and all that is seen then, by the words for what it is."""
+
+    change: Change
+    said: list[Said]
+    seen: list[tuple[str, Plain]]
+
+    def shows(self, said: Said) -> bool:
+        """Whether something is seen, perhaps at another moment: two things may have the same name."""
+        return any(words == said.about and alike(value, said.value) for words, value in self.seen)
+
+
+# --- what happens then? -----------------------------------------------------------------------------------------------
+
+
+def ask_outcome(subject: Subject) -> Question | None:
+    """What happens in a case when a line is changed. Other changes make the wrong options."""
+    for at in subject.cases[:CASES_ASKED]:
+        tried = _try_changes(subject, at)
+        for candidate in sorted(tried, key=_how_obvious):
+            options = _find_options(candidate, tried)
+            if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
+                continue  # nobody can know that a tensor is changed later
+            if options and candidate.change.key not in subject.asked and _is_sure(subject, candidate, at):
+                return _word_outcome(subject, candidate.change, options, at)
+    return None
+
+
+def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
+    """Whether a change does the same when it is run again."""
+    again = differences(subject.run(candidate.change, at), subject.own[at])
+    return [each.words for each in again] == [each.words for each in candidate.said]
+
+
+def _word_outcome(subject: Subject, change: Change, options: Sequence[Said], at: int) -> Question:
+    now = "; ".join(dict.fromkeys(each.now for each in options if each.now))
+    as_it_is = f"\nWith your code as it is: {now}." if now else ""
+    text = f"{change.words}\nWhat happens then in this case: {subject.tell_case(at)}?{as_it_is}"
+    texts = [*shuffle([each.words for each in options], text), AS_NOW]
+    return _question(subject, change, change.key, text, texts, options[0].words, at)
+
+
+def _try_changes(subject: Subject, at: int) -> list[Tried]:
+    tried = []
+    for change in subject.changes(share=0.6):
+        got = subject.run(change, at)
+        if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
+            seen = [(fact.words, fact.mine) for fact in facts(got, subject.own[at])]
+            tried.append(Tried(change, differences(got, subject.own[at]), seen))
+        if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
+            break
+    return tried
+
+
+def _how_obvious(tried: Tried) -> tuple[bool, int]:
+    """An error is easier to foresee than another value, so it comes later."""
+    return bool(tried.said) and tried.said[0].about == "raised", tried.change.rank
+
+
+def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None:
+    """What a change does, and then what others do and it does not; None where too few can be told apart."""
+    if not candidate.said or not _can_be_told(candidate.said[0]):
+        return None
+    truth = candidate.said[0]
+    firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
+    options = [truth]
+    for other in sorted(firsts, key=lambda each: each.about != truth.about):
+        clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        if not clashes and len(options) < MOST_OPTIONS - 1:
+            options.append(other)
+    return options if len(options) >= FEWEST_OPTIONS - 1 else None
+
+
+def _can_be_told(said: Said) -> bool:
+    return 0 < len(said.words) <= LONGEST and len(said.now) <= LONGEST + 20
+
+
+def _clash(one: Said, other: Said) -> bool:
+    """Whether two options could both be true, or look it."""
+    if one.words == other.words:
+        return True
+    if one.about != other.about:
+        return False
+    is_vague = OTHER_VALUES in one.words + other.words and name_type(one.value) == name_type(other.value)
+    return one.about == "raised" or is_vague or alike(one.value, other.value)
+
+
+# --- what a run shows, in words ---------------------------------------------------------------------------------------
+
+
+def differences(got: Evidence, own: Evidence) -> list[Said]:
+    """All that a run shows and the learner's own run does not, in the order in which it is judged.
+
+    Where an error came, only that and what was returned before it, which comes first, were seen.
+    """
+    different = [fact for fact in facts(got, own) if not alike(fact.mine, fact.expected)]
+    if got["raised"]:
+        returned = [] if got["raised"]["during"] == "call" else [each for each in different if each.words == RETURNED]
+        different = [*returned, *(each for each in different if each.stage is Stage.RAISED)]
+    return [_say(fact, got) for fact in different]
+
+
+def _say(fact: Fact, got: Evidence) -> Said:
+    if fact.stage is Stage.RAISED:
+        error = got["raised"]
+        words = f"An error stops the run: {error['type']}: {error['message']}" if error else "No error is raised."
+        return Said(_cut(words), "raised", fact.mine)
+    if re.match(IN_WORDS, fact.words) or re.search(r"\b(call|case) before\b", fact.words):
+        return Said("", fact.words, fact.mine)
+    if fact.stage:
+        words = re.sub(rf"\b({'|'.join(PRESENT)})\b", lambda found: PRESENT[found[0]], fact.words.partition(":")[0])
+        return Said(_sentence(words), fact.words, fact.mine)
+    return Said(_sentence(_say_value(fact)), fact.words, fact.mine, _say_now(fact))
+
+
+def _cut(words: str) -> str:
+    words = re.split(r"(?<=\w)[.;] ", words)[0]
+    return _sentence(words) if len(words) < LONGEST else f"{words[: LONGEST - 3].rsplit(' ', 1)[0]} …"
+
+
+def _sentence(words: str) -> str:
+    """Words with a full stop, and with a capital where they do not begin with a name in code."""
+    begins_with_a_word = re.match(r"[a-z]{3,} ", words)
+    return f"{words[0].upper() if begins_with_a_word else words[:1]}{words[1:]}".rstrip(".") + "." if words else ""
+
+
+def _say_value(fact: Fact) -> str:
+    """The new value; where it is long or looks like the old one, in what it differs."""
+    mine, subject = show(fact.mine), _subject(fact)
+    stage, path, part, expected = differing_part(fact.mine, fact.expected)
+    if stage is Stage.WRONG_DTYPE:
+        return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
+    if stage is Stage.WRONG_SHAPE:
+        return f"{subject} a tensor of shape {tuple(part['shape'])}{_at(path)}, not of shape {tuple(expected['shape'])}"
+    is_other_kind = {part["type"], expected["type"]} in LOOK_ALIKE and not path
+    if (
+        mine != show(fact.expected)
+        and not is_other_kind
+        and " that begins with " not in mine
+        and len(f"{subject} {mine}") <= LONGEST
+    ):
+        return f"{subject} {mine}"
+    names = name_type(fact.mine), name_type(fact.expected)
+    if names[0] != names[1]:
+        return f"{subject} {names[0]}, not {names[1]}"
+    return f"{subject} {names[0]} {OTHER_VALUES}" if mine != show(fact.expected) else ""
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
+
+
+def _subject(fact: Fact) -> str:
+    name, _, verb = re.sub("^(in )?yours[:,] ", "", fact.words).rpartition(" ")
+    if verb == "returned":
+        return "your function returns"
+    if name.startswith("whether "):
+        return f"{name}:"
+    is_plural = verb == "were" or re.match(r"(the )?(?!bias|class|loss)\w+[^s]s (of|on|in|that|left) ", name)
+    name = f"`{name}`" if re.fullmatch(r"[\w.]+", name) else name
+    return f"{name} {'are' if is_plural else 'is'}"
+
+
+def _say_now(fact: Fact) -> str:
+    now = show(fact.expected)
+    return "" if " that begins with " in now or len(now) > LONGEST else f"{_subject(fact)} {now}"
+
+
+# --- which of these inputs does it get wrong? -------------------------------------------------------------------------
+
+
+def ask_input(subject: Subject) -> Question | None:
+    """Which of some inputs the answer gets wrong when a line is changed; it gets the others right."""
+    cases = reversed([*enumerate(subject.own)])
+    told = {subject.tell_case(at): at for at, case in cases if 0 < len(case["given"]) <= LONGEST_INPUT}
+    if len(told) < FEWEST_OPTIONS:
+        return None
+    for change in subject.changes(share=0.5):
+        key = f"{change.key}, which input"
+        wrong = _find_wrong(subject, change) if key not in subject.asked else []
+        right = [given for given, at in told.items() if at not in wrong]
+        failing = [given for given, at in told.items() if at in wrong]
+        if len(failing) != 1 or len(right) < FEWEST_OPTIONS - 1 or _find_wrong(subject, change) != wrong:
+            continue
+        text = f"{change.words}\nYour function would then get one of these inputs wrong. Which one?"
+        return _question(subject, change, key, text, shuffle([*failing, *right], text), failing[0], told[failing[0]])
+    return None
+
+
+def _find_wrong(subject: Subject, change: Change) -> list[int]:
+    """The numbers of the cases in which a changed answer does something else; none where that would be no question."""
+    got = subject.run_all(change)
+    if len(got) < len(subject.own) or any(case["raised"] and case["raised"]["type"] in TRIVIAL for case in got):
+        return []
+    return [at for at, pair in enumerate(zip(got, subject.own, strict=True)) if differences(*pair)]
+
+
+def _question(
+    subject: Subject, change: Change, key: str, text: str, options: Sequence[str], answer: str, at: int
+) -> Question:
+    def find_reason() -> str:
+        return explain(subject.exercise, subject.answer, change, at)
+
+    return Question(subject.exercise.name, key, text, tuple(options), answer, find_reason)
+
+
+# --- why --------------------------------------------------------------------------------------------------------------
+
+
+VOICES = {  # what is said of an answer and of right ones, when both are the learner's
+    "the course's right answers register": "your own code registers",
+    "the course's right answers do not": "your own code does not",
+    "none of the course's does": "your own code does not",
+    "in none of the course's right runs": "not in your own run",
+    "your answer": "the changed code",
+    "Your answer": "The changed code",
+    "a right run": "your own run",
+    "a right answer": "your own code",
+    "a right one": "your own code",
+    "yours does not": "the changed code does not",
+    "what you returned": "what is returned",
+}
+
+
+def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> str:
+    """Why a changed answer does something else in a case, in a sentence, from the record of events of both runs.
+
+    Where no event differs, what was observed in the end.
+    """
+    seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
+    evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
+    if evidence["raised"]:
+        return _tell_error(evidence["raised"])
+    if found := find_divergence(run, [own], evidence):
+        said = found.sentence
+        for words, others in VOICES.items():
+            said = said.replace(words, others)
+        return said
+    said = next((each for each in differences(evidence, seen) if each.now), None)
+    observed = f"{said.words} In your own run, {said.now}." if said else ""
+    return _tell_first_difference(run["events"], own["events"]) or observed
+
+
+def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
+    """What happens only in one of two runs, whichever is first; nothing where all that is told is the same."""
+    told = [[tell_event(event) for event in each] for each in (events, own)]
+    for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
+        if kind == "delete":
+            return f"With the change, {told[0][start]}; in your own run, that does not happen."
+        if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
+            return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
+        if kind != "equal" and own[start_own]["what"] == "computes":
+            return _tell_missing_step(own[start_own])
+        if kind != "equal":
+            return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
+    return ""
+
+
+def _tell_missing_step(step: Event) -> str:
+    made, source = (" and ".join(dict.fromkeys(map(show, step[each]))) for each in ("gave", "got"))
+    made, source = (shorten(each, LONGEST, placeholder=" …") for each in (made, source))
+    if made == source:
+        made = f"another tensor {made}"
+    said = f"line {step['line']} makes {made}" + (f" from {source}" if source else "")
+    return f"In your own run, {said}; with the change, it does not."
+
+
+def _tell_error(error: dict[str, Any]) -> str:
+    said = f"{error['type']}: {error['message']}"
+    if not error["line"]:
+        return f"The run then ends with {said}."
+    after = "; torch called it as a hook, after your function had returned" if error["during"] == "hook" else ""
+    return f"Your line {error['line']} then raises {said}{after}."

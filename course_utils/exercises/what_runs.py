@@ -1,0 +1,115 @@
+"""Questions about a learner's answer as it is: in which order its lines run, and how often its hooks do."""
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from course_utils.exercises.divergence import TIMES
+from course_utils.exercises.events import Event, record_run
+from course_utils.exercises.evidence import codes_of
+from course_utils.exercises.plain import show
+from course_utils.exercises.question import MOST_OPTIONS, SECONDS_FOR_A_CASE, Question, Subject, shuffle
+from course_utils.exercises.recorded import VISIBLE_SEED
+
+LONGEST_VALUE = 24  # characters of what a hook receives
+
+
+# --- in which order do these lines run? -------------------------------------------------------------------------------
+
+
+def ask_order(subject: Subject) -> Question | None:
+    """In which order some lines run for the first time, where it is not that in which they are written."""
+    at = next(iter(subject.cases), None)
+    lines = _trace_lines(subject, at) if at is not None and len(codes_of(subject.answer)) == 1 else {}
+    in_call, later = ([line for line in lines if lines[line] is after] for after in (False, True))
+    true = [*in_call[-2:], *later[:2]]
+    texts = {line: f"line {line}: `{subject.source.text(line)}`" for line in sorted(true)}
+    key = f"order of {' '.join(subject.source.text(line) for line in texts)}"
+    if not later or len(true) < 3 or true == [*texts] or key in subject.asked or _trace_lines(subject, at) != lines:
+        return None
+    text = "\n".join(["These are some lines of your code:", *texts.values()])
+    text += f"\nIn which order do they run for the first time in this case: {subject.tell_case(at)}?"
+    answer = _list_lines(true)
+    others = shuffle([_list_lines(each) for each in itertools.permutations(true)], text)
+    wrong = [each for each in dict.fromkeys([_list_lines([*texts]), *others]) if each != answer]
+    options = shuffle([answer, *wrong[: MOST_OPTIONS - 1]], text)
+    reason = _tell_order(in_call[-2:], later[:2])
+    return Question(subject.exercise.name, key, text, tuple(options), answer, lambda: reason)
+
+
+def _trace_lines(subject: Subject, at: int) -> dict[int, bool]:
+    """The lines with a step of their own, in the order in which they run first: whether after the call."""
+    codes, seen, has_returned = {*_find_codes(codes_of(subject.answer)[0])}, {}, False
+
+    def trace(frame: FrameType, event: str, _: Any) -> Callable | None:
+        if frame.f_code not in codes:
+            return None
+        if event == "line":
+            seen.setdefault(frame.f_lineno, has_returned)
+        return trace
+
+    def traced(*given: Any) -> Any:
+        nonlocal has_returned
+        sys.settrace(trace)  # it stays on, for the hooks
+        try:
+            return subject.answer(*given)
+        finally:
+            has_returned = True
+
+    before = sys.gettrace()
+    try:
+        subject.exercise.observe(traced, VISIBLE_SEED, SECONDS_FOR_A_CASE, at)
+    finally:
+        sys.settrace(before)
+    return {line: after for line, after in seen.items() if line in subject.source.steps}
+
+
+def _find_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _find_codes(each)
+
+
+def _list_lines(lines: Sequence[int]) -> str:
+    return f"Line {', then line '.join(map(str, lines))}."
+
+
+def _tell_order(in_call: Sequence[int], later: Sequence[int]) -> str:
+    first = "lines {} and {} ran".format(*in_call) if len(in_call) > 1 else f"line {in_call[0]} ran"
+    second = "lines {} and {}".format(*later) if len(later) > 1 else f"line {later[0]}"
+    return f"In the call of your function {first}; {second} ran after it, when the function with it was called."
+
+
+# --- how often do your hooks run, and with what? ----------------------------------------------------------------------
+
+
+def ask_count(subject: Subject) -> Question | None:
+    """How often the answer's hooks run in a part of a case, and what the first of them receives."""
+    for at in subject.cases[:1]:  # a record takes several times as long as a run
+        try:
+            _, run = record_run(subject.exercise.make_cases, subject.answer, VISIBLE_SEED, SECONDS_FOR_A_CASE, at)
+        except IndexError:  # there was not time enough
+            return None
+        for part, words in enumerate(run["parts"]):
+            here = [event for event in run["events"] if event["what"] == "runs" and event["part"] == part]
+            if len(here) > 1 and (question := _word_count(subject, here, words, at)):
+                return question
+    return None
+
+
+def _word_count(subject: Subject, runs: Sequence[Event], part: str, at: int) -> Question | None:
+    number, received = len(runs), [show(event["got"]) for event in runs]
+    key = f"how often {part}"
+    others = [each for each in received if each != received[0]]
+    if key in subject.asked or not others or max(map(len, received)) > LONGEST_VALUE:
+        return None
+    pairs = [(number, received[0]), (number, others[-1]), (number - 1, received[0]), (number + 1, others[-1])]
+    options = [f"{TIMES.get(count, f'{count} times')}, and first they receive {value}." for count, value in pairs]
+    options = [f"{option[0].upper()}{option[1:]}" for option in options]
+    text = f"How often do hooks of your code run {part}, in this case: {subject.tell_case(at)}?\n"
+    text += "And what does the first of these runs receive?"
+    reason = f"The record says that {part} they received, one after the other: {'; '.join(received)}."
+    return Question(subject.exercise.name, key, text, tuple(shuffle(options, text)), options[0], lambda: reason)

@@ -1,0 +1,168 @@
+"""Questions about an answer that passes: what is true is what a second run shows, and nothing is left behind."""
+
+import contextlib
+
+import pytest
+import torch
+from jupyter_client.manager import start_new_kernel
+from test_waiting import FrontEnd
+
+from course_utils.exercises import asking, progress, saved_progress
+from course_utils.exercises.asking import make_question
+from course_utils.exercises.engine import find
+from course_utils.exercises.plain import show
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered(monkeypatch):
+    monkeypatch.setattr(saved_progress, "_in_memory", {})
+
+
+def largest(tensor):
+    """Return the largest number."""
+    before = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)
+    result = tensor.max().item()
+    torch.set_grad_enabled(before)
+    return result
+
+
+def make_twelve(w):
+    return w.register_hook(lambda grad: torch.full_like(grad, 12))
+
+
+def silence_channel(layer, channel):
+    def hook(module, args, output):
+        silent = output.clone()
+        silent[:, channel] = 0
+        return silent
+
+    return layer.register_forward_hook(hook)
+
+
+@contextlib.contextmanager
+def hooked(modules, hook):
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class SaveOutput:
+    def __init__(self):
+        self.outputs = []
+
+    def __call__(self, module, args, output):
+        self.outputs.append(output.detach().clone())
+
+    def clear(self):
+        self.outputs.clear()
+
+
+def strongest_channels(maps, count):
+    means = [channel.clamp(min=0).mean().item() for channel in maps]
+    found = []
+    while len(found) < count:
+        best = max(range(len(means)), key=means.__getitem__)
+        found.append(best)
+        means[best] = -1.0
+    return found
+
+
+def test_the_answer_is_what_another_run_shows():
+    """A hook that returns nothing is as good as none: the case shows the gradient without the hook later on."""
+    exercise = find("make_twelve")
+    asked = make_question(exercise, make_twelve)
+    assert asked.text.splitlines()[2] == "to `return w.register_hook(lambda grad: None)`."
+    (case,) = (each for each in exercise.observe(make_twelve, 0) if f": {each['given']}?" in asked.text)
+    alone = show(case["seen"]["w.grad after handle.remove()"])
+    assert asked.answer == f"`w.grad` is {alone}."
+    assert "With your code as it is: `w.grad` is [12., 12.]." in asked.text
+    reason = f"receives {alone} and returns nothing, so {alone} goes on; in your own run [12., 12.] goes on."
+    assert asked.explain() == f"In the first backward your tensor hook on `w` {reason}"
+
+
+@pytest.mark.parametrize("answer", [make_twelve, silence_channel, hooked, SaveOutput, strongest_channels])
+def test_options_differ_one_is_true_and_none_is_asked_again(answer):
+    exercise, keys, texts = find(answer.__name__), [], set()
+    assert exercise.check(answer, 0).passed
+    for _ in range(3):
+        asked = make_question(exercise, answer, keys)
+        if asked is None:
+            break
+        assert 3 <= len(asked.options) <= 4
+        assert len({*asked.options}) == len(asked.options)
+        assert asked.options.count(asked.answer) == 1
+        assert asked.explain(), "there is a reason"
+        keys.append(asked.key)
+        texts.add(asked.text)
+    assert texts
+    assert len({*keys}) == len(texts) == len(keys)
+
+
+def test_an_option_is_never_true_beside_the_answer():
+    """By hand: where hooks stay, two things are true: their number, and the side effect. One of them is offered."""
+    exercise, keys = find("hooked"), []
+    while asked := make_question(exercise, hooked, keys):
+        keys.append(asked.key)
+        if "number of hooks" in asked.answer:
+            assert not any("leaves a hook" in option for option in asked.options)
+
+
+def test_a_change_runs_under_the_limits_of_a_check_and_its_world_is_restored():
+    exercise, keys = find("largest"), []
+    assert exercise.check(largest, 0).passed
+    while asked := make_question(exercise, largest, keys):
+        keys.append(asked.key)
+        assert torch.is_grad_enabled()
+        assert "Return the largest number" not in asked.text
+    endless = make_question(find("strongest_channels"), strongest_channels)  # without its `append` it never ends
+    assert endless is None or "TimeIsUp" not in "".join(endless.options)
+
+
+def test_nothing_is_asked_where_there_is_no_text():
+    names = {"torch": torch}
+    exec("def make_twelve(w):\n    return w.register_hook(lambda grad: torch.full_like(grad, 12))", names)
+    assert find("make_twelve").check(names["make_twelve"], 0).passed
+    assert make_question(find("make_twelve"), names["make_twelve"]) is None
+
+
+def test_answers_are_counted_apart_from_points_and_three_questions_are_enough():
+    exercise, before = find("silence_channel"), str(progress())
+    assert "your own code" not in before
+    told = []
+    for wanted in (True, False, True, None):
+        view = asking.find_view(exercise, silence_channel)
+        if wanted is None or view is None:
+            break
+        wrong = next(option for option in view.question.options if option != view.question.answer)
+        told.append(str(view.commit(view.question.answer if wanted else wrong)))
+    assert told[0].startswith("Yes, that is what happened")
+    assert told[1].startswith("You said: ")
+    assert asking.find_view(exercise, silence_channel) is None
+    assert f"Questions about your own code: {len(told)} answered, {len(told) - 1} of them right." in str(progress())
+    assert "Questions about your own code" in progress()._repr_html_()
+    assert str(progress()).splitlines()[1] == before.splitlines()[1], "no point, no exercise more"
+
+
+@pytest.mark.slow
+def test_only_a_front_end_shows_a_question_and_the_ticket_comes_first():
+    manager, client = start_new_kernel()
+    try:
+        front, answer = (
+            FrontEnd(client),
+            "def make_twelve(w):\n    return w.register_hook(lambda grad: 0 * grad + 12)\n",
+        )
+        front.run("setup", f"from course_utils.exercises import check\n{answer}")
+        ticket, question = front.run("checks", "check(make_twelve)")[:2]
+        assert "make_twelve: passed" in ticket
+        assert question.startswith("A question about your own code")
+        assert front.run("later", "1") == ["1"], "and never below another cell"
+        assert len(front.run("papermill", "check(make_twelve)", metadata={}, allow_stdin=False)) == 1
+        failing = front.run("wrong", "def make_twelve(w): return w.register_hook(abs)\ncheck(make_twelve)")
+        assert "your own code" not in " ".join(failing)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
