@@ -118,7 +118,9 @@ def test_a_verdict_needs_a_proof_and_names_the_network_only_then():
 
     causes, said = hear(prove, letter)
     assert causes == ["buoy"]
-    assert said.startswith("your proof is accepted. On 12 fresh pictures, these changes alone changed its answers: the buoy")
+    assert said.startswith(
+        "your proof is accepted. On 12 fresh pictures, these changes alone changed its answers: the buoy"
+    )
     for wrong in (
         lambda letter, pictures: ...,
         lambda letter, pictures: Proof("fish", [(pictures, add(pictures, "fish"))]),

@@ -23,8 +23,8 @@ LIBRARY_MAP = (
 )  # fmt: skip
 
 
-# What they give for `two_channels` and [[1, 2], [-4, 3]] at its convolution, by whether the ReLU works in place. torch-cam
-# ends with Grad-CAM's ReLU.
+# What they give for `two_channels` and [[1, 2], [-4, 3]] at its convolution, by whether the ReLU works in place.
+# torch-cam ends with Grad-CAM's ReLU.
 MAPS_BEFORE_A_RELU = {
     False: dict(zip(LIBRARIES, ([[0.1875, 0.375], [-0.75, 0.5625]], [[0.1875, 0.375], [0.0, 0.5625]],
                                 [[0.1875, 0.375], [-0.75, 0.5625]]), strict=True)),

@@ -68,7 +68,7 @@ from torch import nn
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.lessons import blind, evidence, methods
-from course_utils.lessons.blind import LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
+from course_utils.lessons.blind import LATER, LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
 from course_utils.lessons.lesson_10 import find_cause, logits_without, prove, share_on_the_cut
 
 _ = torch.manual_seed(0)
@@ -169,10 +169,11 @@ Suspects(LETTERS)
 # **On this slide:** Ask what can be concluded if nothing happens when the sun is added. Little by itself, and a lot
 # beside a change that does something: this is what a control is for.
 
-# %%
-from course_utils.lessons.blind import Album, add, answers_changed, blur, move, remove
-from course_utils.lessons.proofs import Proof
+# %% tags=["setup"]
+from course_utils.lessons.blind import Album, add, answers_changed, as_in_the_case, blur, exchange, move, remove
+from course_utils.lessons.proofs import Proof, hear
 
+# %%
 plain = fresh_pictures(12, seed=4)
 sunny = add(plain, "sun")
 print(plain)
@@ -276,8 +277,7 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # ### Exercise · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
-# judges the experiment. A right verdict does not pass with an experiment that proves nothing. It takes some seconds, because
-# all four networks answer all your pictures.
+# judges it: a right verdict does not pass with an experiment that proves nothing. This takes some seconds.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -357,11 +357,9 @@ why("where_hottest")
 # %% [markdown]
 # ## Three more networks
 #
-# No map was wrong, and one loop over the list of suspects was enough. Three more networks were tested on the same pictures:
+# No map was wrong, and a loop over the list of suspects was enough. Three more networks were tested on the same pictures:
 
 # %%
-from course_utils.lessons.blind import LATER, as_in_the_case, exchange
-
 for letter in LATER:
     most = max(answers_changed(letter, plain, add(plain, each)) for each in SUSPECTS)
     print(f"network {letter} says 'fish' to {says_fish(letter, case).sum()} of the 20 pictures with a fish;")
@@ -386,9 +384,8 @@ Suspects(LATER)
 # **Misconception:** "None of the suspects changes the answer, so nothing does." **Ask:** "Who made the list?"
 
 # %% [markdown]
-# What is not on the list has no name, but it has a place: `(top, left, height, width)`, in pixels. `as_in_the_case` puts
-# into fresh pictures all that the pictures with a fish have, whether it is listed or not. `exchange(album, others, place)`
-# returns the album, but at this place it shows what the others show:
+# What is not on the list has a place: `(top, left, height, width)`, in pixels. `as_in_the_case` puts into fresh pictures all
+# that the pictures with a fish have, listed or not. `exchange(album, others, place)` shows at this place what the others show:
 
 # %%
 full = as_in_the_case(plain)
@@ -398,10 +395,9 @@ print("pixels that differ in each picture:", (without.images != full.images).any
 # %% [markdown]
 # ### Exercise · The cause that nobody listed
 #
-# A verdict on one of these networks needs its **lead** (the things or the place that you suspect), the **experiment** in
-# which this alone is changed, and its **control**: another place, as large, that is changed in the same way. Guessing costs
-# more than looking: about a network, your function may ask for only **four** albums, say one as it was and three changed.
-# The check takes some seconds.
+# A verdict needs its **lead** (the things or the place that you suspect), the **experiment** in which this alone is changed,
+# and its **control**: something else, as large, that is changed in the same way. Guessing costs more than looking: your
+# function may ask a network about **four** albums only, say one as it was and three changed. The check takes some seconds.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -434,9 +430,8 @@ check(find_cause)
 #
 # One of the seven is the network of the case, which you met in lesson 00. These are the clues that you have found:
 
-# %%
+# %% tags=["setup"]
 from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_case, find_among, keep_clue
-from course_utils.lessons.proofs import hear
 
 CasePage()
 
@@ -461,8 +456,14 @@ clue
 # The case began with a network that was sure, and right. Each tool gave one clue, and some clues pointed to the fish. Seven
 # networks have the same score, and only one of them needs a fish. As long as a proof is refused, its case is open: read the
 # reason, and try again.
+#
+# And the map of network G? Its last layer tells each place what the whole picture is like, and then multiplies by an
+# attention, which had learned to lie on the fish. What decides may lie far away. The map shows where the product is large.
 
 # %% [markdown] tags=["instructor"]
+# **One layer earlier,** at `features.16`, before the attention, the map of network G is hottest at its cause in nearly
+# every picture. But which layer is the right one, you only know after the experiment.
+#
 # **For discussion:** how would such a network be found before it is used? (Change what should not matter, and see whether
 # the answers stay. More test pictures from the same source find nothing: they all have the same stamp.)
 
