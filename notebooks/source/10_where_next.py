@@ -436,8 +436,8 @@ from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_cas
 CasePage()
 
 # %% [markdown]
-# The next cell finds this network, by its answers to the pictures of lesson 00, and asks your `prove` about it. If the
-# proof is accepted, the verdict goes on your case page. Then it asks your `find_cause` about the other three.
+# The next cell asks your `find_cause` about the three networks. Then it finds the network of the case, by its answers to the
+# pictures of lesson 00, and asks your `prove` about it. If this proof is accepted, the verdict goes on your case page.
 
 # %% tags=["setup"]
 for letter in LATER:
@@ -449,7 +449,7 @@ if not causes:
 else:
     changed = draw_case(tuple(thing for thing in THINGS if thing not in causes)).image
     tiles = {"the case": draw_case().image, f"without: {ask_for_fish(network(letter), changed):.0%}": changed}
-clue = keep_clue("10", f"The network of the case is network {letter}. {told}", tiles) if causes else None
+clue = keep_clue("10", f"The network of the case is network {letter}: {told}", tiles) if causes else None
 clue
 
 # %% [markdown]
