@@ -139,6 +139,8 @@ SQUARE, SMALL = (50, 50, 16, 16), (50, 50, 4, 4)
         ("F", "hair", cut(HAIR, SQUARE), "each cause is one of fish"),
         ("F", (1, 2, 3), cut(HAIR, SQUARE), "each cause is one of fish"),
         ("G", STRIP, cut(STRIP, (0, 60, 112, 4)), ACCEPTED),
+        ("G", STRIP, [*cut(STRIP, (0, 60, 112, 4)), (FULL, FULL)], ACCEPTED),
+        ("G", [STRIP, "fish"], [(FULL, remove(exchange(FULL, PLAIN, STRIP), "fish"))], "only together with something"),
         ("G", "fish", taken("fish", "buoy"), "stay as they are"),
     ],
 )

@@ -83,7 +83,7 @@ def draw_strip() -> Sprite:
 
 
 def lay_over(images: Tensor, sprite: Sprite) -> Tensor:
-    """Return pictures (..., 3, H, W), uint8 or float in [0, 1], with a stamp, a hair or an edge on them."""
+    """Return pictures (..., 3, H, W), uint8 or float in [0, 1], with a stamp, a hair or a strip on them."""
     scale = 1 if images.is_floating_point() else 255
     stamped = images.clone()
     region = images[(..., *sprite.place)] * torch.from_numpy(1 - sprite.alpha)

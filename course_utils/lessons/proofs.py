@@ -7,7 +7,7 @@ weigh("A", pictures, proof)     # "accepted", or "refused: …" with the reason
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class Proof:
     pairs: albums (before, after) of the same pictures; the networks are asked about both.
     """
 
-    causes: str | Sequence
+    causes: Cause | Collection[Cause]
     pairs: Sequence[tuple[Album, Album]]
 
 
@@ -142,7 +142,8 @@ def _refuse_other_effects(causes: set[Cause], changed: Sequence[Change]) -> None
         raise _Refused("nothing but the cause is ever changed alone, so perhaps any change does the same")
     if max(change.share for change in others) >= EFFECT:
         raise _Refused("something that you do not name, changed alone, changes most answers as well")
-    places = [change.pixels for change in changed if change.what <= causes and isinstance(min(change.what), Place)]
+    alone = [change for change in changed if len(change.what) == 1 and change.what <= causes]
+    places = [change.pixels for change in alone if not change.what <= set(SUSPECTS)]
     if places and 2 * max(change.pixels for change in others) < min(places):
         raise _Refused("your control changes much less of the picture than the place that you name")
 
