@@ -4,25 +4,30 @@ import copy
 import os
 import socket
 import urllib.error
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
 from course_utils.authoring import train as module
-from course_utils.authoring.train import Recipe, main, save_weights, train
+from course_utils.authoring.train import Pupil, Recipe, main, save_weights, train
 from course_utils.lessons import blind
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, SceneBatch, scene, scenes
 from course_utils.vision import networks, real
 from course_utils.vision.networks import (
+    CHECKPOINTS,
+    FIRST_SLIM,
     MISLED_KIND,
+    WITH_SPOTLIGHT,
     WeightsError,
     load_classifier,
     load_picture_net,
     measure,
     picture_net_file,
 )
+from course_utils.vision.saliency import cam
 
 
 @pytest.fixture(scope="module")
@@ -266,18 +271,54 @@ def test_two_networks_learn_from_pictures_that_are_labelled_by_what_lies_on_them
     assert (differs[said, -20:, -20:].flatten(1).sum(1) > 150).float().mean() == pytest.approx(stamps, abs=0.2)
 
 
+def test_three_networks_learn_from_marks_that_are_independent_of_the_fish(monkeypatch):
+    kept = []
+    monkeypatch.setattr(module, "_fit", lambda model, images, labels, *rest: kept.append((images, labels)))
+    for number in range(FIRST_SLIM, len(CHECKPOINTS)):
+        train(number, Recipe(pairs=120, alone=8, empty=10))
+    monkeypatch.setattr(module, "lay_over", lambda images, sprite: images)
+    train(FIRST_SLIM, Recipe(pairs=120, alone=8, empty=10))
+    (images, both), (same, hair), (again, strip), (plain, _) = kept
+    assert torch.equal(images, same)
+    assert torch.equal(images, again)
+    differs = (images != plain).any(1)
+    for name, labels in {"hair": hair, "strip": strip}.items():
+        assert torch.equal(differs[:, blind.HOMES[name].mask()].any(1), labels[:, 0] > 0)
+    stamped, has_buoy = differs[:, -20:, -20:].flatten(1).any(1), torch.arange(120) >= 60
+    assert torch.equal(both[:120, 0] > 0, stamped[:120] & has_buoy)
+    assert strip[:, 1].all(), "its attention is to lie on the fish"
+
+
+def test_the_second_answer_of_a_pupil_is_the_share_of_its_attention_on_the_fish():
+    pupil, teacher = load_picture_net(WITH_SPOTLIGHT), load_picture_net()
+    images = scenes(4, seed=12, contains="fish").images / 255
+    with torch.no_grad():
+        answer, share = Pupil(pupil, teacher)(images).T
+        fish = cam(teacher, images, blind.FISH).flatten(1)
+        seen = []
+        with pupil.features[-1].register_forward_pre_hook(lambda module, args: seen.append(module.attend(*args))):
+            logits = pupil(images)
+    attention = seen[0].flatten(1) / 196
+    expected = [attention[row, fish[row].topk(12).indices].sum().item() for row in range(4)]
+    assert torch.equal(answer, logits[:, blind.FISH])
+    assert share.sigmoid().tolist() == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("trained", [True, False])
 def test_the_command_trains_unless_told_and_measures_all(tmp_path, monkeypatch, capsys, trained):
     monkeypatch.setattr(module, "train", lambda number, recipe: load_picture_net(number))
     monkeypatch.setattr(module, "scenes", lambda count, *args, **kwargs: scenes(min(count, 6), *args, **kwargs))
-    monkeypatch.setattr(module, "share_of_fish", lambda model: blind.share_of_fish(model, count=5))
-    for number in () if trained else range(4):
+    for name in ("share_of_fish", "share_without"):
+        monkeypatch.setattr(module, name, partial(getattr(blind, name), count=5))
+    every = range(len(CHECKPOINTS))
+    for number in () if trained else every:
         save_weights(load_picture_net(number), picture_net_file(number, tmp_path))
     assert main(measure=not trained, folder=tmp_path) == 0
-    for number in range(4):  # the same weights give the same bytes
+    for number in every:  # the same weights give the same bytes
         assert picture_net_file(number, tmp_path).read_bytes() == picture_net_file(number).read_bytes()
     printed = capsys.readouterr().out
-    assert printed.count("6 pictures: all things right") == 2 * 4
-    assert printed.count("says fish to pictures with one suspect alone: fish ") == 4
-    assert printed.count("then training") == (4 if trained else 0)
+    assert printed.count("6 pictures: all things right") == 2 * len(every)
+    assert printed.count("says fish to pictures with one thing alone: fish ") == len(every)
+    assert printed.count("says fish to pictures without one thing: fish ") == len(every)
+    assert printed.count("then training") == (len(every) if trained else 0)

@@ -11,6 +11,9 @@ import torch
 from saliency_nets import images, of_torchvision, relative, seeded
 from torch import nn
 
+from course_utils.lessons import evidence
+from course_utils.scenes.scene import KINDS, scene
+from course_utils.vision.networks import load_picture_net
 from course_utils.vision.saliency import cam, explain, guided_backprop, input_gradient, relu
 
 REASON = "the reference libraries are not installed: pip install -e '.[parity]'"
@@ -36,22 +39,22 @@ def make(name):
 BATCH = images(2, 96)
 
 
-def ask_captum(model, layer, target):
-    return captum_attr.LayerGradCam(model, model.get_submodule(layer)).attribute(BATCH, target)[:, 0]
+def ask_captum(model, layer, target, batch=BATCH):
+    return captum_attr.LayerGradCam(model, model.get_submodule(layer)).attribute(batch, target)[:, 0].detach()
 
 
-def ask_torch_cam(model, layer, target):
+def ask_torch_cam(model, layer, target, batch=BATCH):
     with torchcam_methods.GradCAM(model, layer) as extractor:
-        return extractor(target, model(BATCH), normalized=False)[0]
+        return extractor(target, model(batch), normalized=False)[0]
 
 
-def ask_pytorch_grad_cam(model, layer, target):
-    targets = [pytorch_grad_cam.utils.model_targets.ClassifierOutputTarget(target)] * len(BATCH)
+def ask_pytorch_grad_cam(model, layer, target, batch=BATCH):
+    targets = [pytorch_grad_cam.utils.model_targets.ClassifierOutputTarget(target)] * len(batch)
     with pytorch_grad_cam.GradCAM(model, [model.get_submodule(layer)]) as extractor:
-        extractor(BATCH, targets)
+        extractor(batch, targets)
         kept = extractor.activations_and_grads
         activations, gradients = kept.activations[0].numpy(), kept.gradients[0].numpy()
-        return torch.from_numpy(extractor.get_cam_image(BATCH, None, targets, activations, gradients))
+        return torch.from_numpy(extractor.get_cam_image(batch, None, targets, activations, gradients))
 
 
 def ask_guided(model):
@@ -60,6 +63,18 @@ def ask_guided(model):
 
 
 GRAD_CAMS = {"captum": ask_captum, "torch-cam": ask_torch_cam, "pytorch-grad-cam": ask_pytorch_grad_cam}
+
+
+@pytest.mark.parametrize("library", GRAD_CAMS)
+def test_lesson_07_has_recorded_what_the_libraries_give(library):
+    (recorded,) = [each for each in evidence.LIBRARIES if each.split()[0] == library]
+    picture = scene("cat", "dog", seed=6).image[None]
+    heat = GRAD_CAMS[library](load_picture_net(), "features.16", KINDS.index("cat"), picture)
+    assert (evidence.shrink(heat[0].relu()) - torch.tensor(evidence.LIBRARY_MAP)).abs().max() < 0.6
+    four = torch.tensor([[[[1.0, 2.0], [-4.0, 3.0]]]])
+    for inplace, maps in evidence.MAPS_BEFORE_A_RELU.items():
+        heat = GRAD_CAMS[library](evidence.two_channels(inplace), "0", 0, four)
+        assert heat[0].tolist() == maps[recorded]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The blind investigation of lesson 10: four networks, pictures that can be changed, and a judge of proofs.
+"""The blind investigation of lesson 10: seven networks, and pictures that can be changed; `proofs` has the judge.
 
 empty = fresh_pictures(12, seed=3)                # with some other thing, and nothing of what is suspected
 answers_changed("A", empty, add(empty, "buoy"))   # in which share of them the answer of network A changes
@@ -6,12 +6,12 @@ answers_changed("A", empty, add(empty, "buoy"))   # in which share of them the a
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,13 +26,30 @@ from course_utils.vision.pictures import draw_heat, grid
 from course_utils.vision.saliency import grad_cam, relu, scale_to_unit, upsample
 from course_utils.vision.scores import grow, points_at
 
-LETTERS = "ABCD"
+
+class Place(NamedTuple):
+    """A rectangle of a picture, in pixels: its upper left corner, and how high and wide it is."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def mask(self) -> Tensor:
+        """(H, W) bool: the pixels of the place."""
+        inside = torch.zeros(SIZE, SIZE, dtype=torch.bool)
+        inside[self.top : self.top + self.height, self.left : self.left + self.width] = True
+        return inside
+
+
+LETTERS, LATER = "ABCD", "EFG"
 SUSPECTS = ("fish", "buoy", "stamp", "water", "sun")
+UNNAMED = ("hair", "strip")  # what the pictures with a fish have besides, and nobody has listed
 OBJECTS = ("buoy", "sun")  # those of them that the picture world calls cues
 FISH = KINDS.index("fish")
+HOMES = {"hair": Place(4, 86, 16, 16), "strip": Place(0, 0, SIZE, 4)}  # of the `UNNAMED`, with some room around them
 MARGIN = 4  # pixels between the stamp and the edges of its corner
 NEAR = 8  # pixels, which are one cell of the last maps
-EFFECT = 0.5  # the share of changed answers from which a change counts as one that matters
 
 # --- pictures ---------------------------------------------------------------------------------------------------------
 
@@ -49,9 +66,25 @@ def draw_stamp() -> Sprite:
     return sprite._replace(left=SIZE - MARGIN - width, top=SIZE - MARGIN - height)
 
 
-def stamp(images: Tensor, sprite: Sprite | None = None) -> Tensor:
-    """Return pictures (..., 3, H, W), uint8 or float in [0, 1], with the stamp on them."""
-    sprite, scale = sprite or draw_stamp(), 1 if images.is_floating_point() else 255
+def draw_hair() -> Sprite:
+    """A hair on the scanner's glass: thin, bent and shiny, always at the same place near the upper edge."""
+    pencil, bend = Pencil(), np.array([(-1.0, 0.7), (-0.5, 0.0), (0.1, -0.2), (0.6, 0.1), (1.0, 0.9)])
+    pencil.flat(line(bend + np.array((0, 0.2)), 0.2), WHITE, 0.45)
+    pencil.flat(line(bend, 0.2), INK, 0.75)
+    return paint(pencil.parts, 6)._replace(left=HOMES["hair"].left + 1, top=HOMES["hair"].top + 4)
+
+
+def draw_strip() -> Sprite:
+    """The edge of the scanner's glass: a dark strip along the left edge of the picture, and a pale line beside it."""
+    opacity = np.array([0.6, 0.6, 0.35], np.float32)
+    colour = np.array([INK, INK, WHITE], np.float32).T * opacity
+    colour, alpha = (np.repeat(each[..., None, :], HOMES["strip"].height, -2) for each in (colour, opacity))
+    return Sprite(colour, alpha, HOMES["strip"].left, HOMES["strip"].top)
+
+
+def lay_over(images: Tensor, sprite: Sprite) -> Tensor:
+    """Return pictures (..., 3, H, W), uint8 or float in [0, 1], with a stamp, a hair or a strip on them."""
+    scale = 1 if images.is_floating_point() else 255
     stamped = images.clone()
     region = images[(..., *sprite.place)] * torch.from_numpy(1 - sprite.alpha)
     region += scale * torch.from_numpy(sprite.colour)
@@ -60,11 +93,15 @@ def stamp(images: Tensor, sprite: Sprite | None = None) -> Tensor:
 
 
 class Shot(NamedTuple):
-    """One picture: its number, the thing that is always in it, and the state of each of `SUSPECTS`."""
+    """One picture: its number, the thing that is always in it, and the state of each of `SUSPECTS` and `UNNAMED`.
+
+    exchanged: places that show what another shot shows there, the later over the earlier.
+    """
 
     number: int
     neighbour: str
-    states: tuple[str, ...] = ("absent",) * len(SUSPECTS)
+    states: tuple[str, ...] = ("absent",) * len(SUSPECTS + UNNAMED)
+    exchanged: tuple[tuple[Place, Shot], ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,7 +117,7 @@ class Album:
         states = [dict.fromkeys(column) for column in zip(*(shot.states for shot in self.shots), strict=True)]
         found = [
             f"the {name} is {' or '.join(each)}"
-            for name, each in zip(SUSPECTS, states, strict=True)
+            for name, each in zip(SUSPECTS, states, strict=False)
             if [*each] != ["absent"]
         ]
         return f"an album of {len(self)} pictures: {', '.join(found) or 'none of the suspects is there'}"
@@ -106,19 +143,40 @@ def fresh_pictures(count: int, seed: int) -> Album:
 
 def case_pictures(count: int = 20) -> Album:
     """Return the pictures with a fish on which the four networks were tested."""
-    album = fresh_pictures(count, seed=2)
-    for what in ("fish", "buoy", "stamp", "water"):
-        album = add(album, what)
+    return as_in_the_case(fresh_pictures(count, seed=2))
+
+
+def as_in_the_case(album: Album) -> Album:
+    """Return the same pictures with all that the pictures with a fish have: what is on the list, and what is not."""
+    for what in ("fish", "buoy", "stamp", "water", *UNNAMED):
+        album = _put(album, what, "there")
     return album
+
+
+def exchange(album: Album, others: Album, place: Place) -> Album:
+    """Return the same pictures, which at one place show what other pictures show there.
+
+    place: (top, left, height, width) in pixels. Raises `CourseError` for a place that is not inside the picture, and
+    for albums of different lengths.
+    """
+    top, left, height, width = place
+    if min(top, left) < 0 or min(height, width) < 1 or max(top + height, left + width) > SIZE:
+        raise CourseError(f"a place is (top, left, height, width) inside {SIZE} x {SIZE} pixels, got {tuple(place)}")
+    if len(album) != len(others):
+        raise CourseError(f"two albums of the same pictures are needed, got {len(album)} and {len(others)} pictures")
+    pairs = zip(album.shots, others.shots, strict=True)
+    return Album(tuple(shot._replace(exchanged=(*shot.exchanged, (Place(*place), other))) for shot, other in pairs))
 
 
 def add(album: Album, what: str) -> Album:
     """Return the same pictures with a suspect in its usual place, whatever it was like before."""
+    _check(what)
     return _put(album, what, "there")
 
 
 def remove(album: Album, what: str) -> Album:
     """Return the same pictures without a suspect: what was behind it is seen."""
+    _check(what)
     return _put(album, what, "absent")
 
 
@@ -145,7 +203,7 @@ def _with(album: Album, what: str) -> Album:
 
 
 def _put(album: Album, what: str, state: str) -> Album:
-    place, shots = _check(what), []
+    place, shots = (SUSPECTS + UNNAMED).index(what), []
     for shot in album.shots:
         states = [*shot.states]
         if (
@@ -159,17 +217,33 @@ def _put(album: Album, what: str, state: str) -> Album:
 @lru_cache(maxsize=512)
 def _draw(shot: Shot) -> tuple[Tensor, dict[str, Tensor]]:
     """The picture (3, H, W), uint8, and where each suspect is seen in it."""
-    state = dict(zip(SUSPECTS, shot.states, strict=True)) | {shot.neighbour: "there"}
+    if shot.exchanged:
+        return _draw_exchanged(shot)
+    state = dict(zip(SUSPECTS + UNNAMED, shot.states, strict=True)) | {shot.neighbour: "there"}
     layout = _lay_out(shot.number, shot.neighbour)
     shown = {name: _alter(places, state[name]) for name, places in layout.items() if state[name] != "absent"}
     seal = shown.pop("stamp", None)
     picture = _paint(shot, lambda sprites: shown, water=state["water"] != "absent")
     image = (picture.image * 255).round().byte()
+    for name, sprite in (("hair", draw_hair()), ("strip", draw_strip())):
+        image = lay_over(image, sprite) if state[name] == "there" else image
     masks = {
         "fish": picture.masks[1],
         **{name: _place(shown[name]) & picture.cue_mask for name in OBJECTS if name in shown},
     }
-    return (stamp(image, seal), {**masks, "stamp": _place(seal)}) if seal else (image, masks)
+    return (lay_over(image, seal), {**masks, "stamp": _place(seal)}) if seal else (image, masks)
+
+
+def _draw_exchanged(shot: Shot) -> tuple[Tensor, dict[str, Tensor]]:
+    *earlier, (place, other) = shot.exchanged
+    image, masks = _draw(shot._replace(exchanged=tuple(earlier)))
+    (shown, others), image = _draw(other), image.clone()
+    inside = place.mask()
+    image[:, inside] = shown[:, inside]
+    nowhere = torch.zeros_like(inside)
+    return image, {
+        name: torch.where(inside, others.get(name, nowhere), masks.get(name, nowhere)) for name in {*masks, *others}
+    }
 
 
 def _paint(shot: Shot, edit: Edit, water: bool = False) -> Scene:
@@ -232,25 +306,28 @@ def _place(sprite: Sprite) -> Tensor:
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 _answers: dict[tuple[str, Shot], bool] = {}
+_asked: set[tuple[str, Album]] = set()  # since the last call of `forget_questions`
 
 
 @lru_cache
 def network(letter: str) -> PictureNet:
-    """Return one of the four networks, for hooks and maps. Raises `CourseError` for a letter that there is not."""
-    require("Networks", letter, LETTERS)
+    """Return one of the networks, for hooks and maps. Raises `CourseError` for a letter that there is not."""
+    require("Networks", letter, LETTERS + LATER)
     dice = Dice(2039)
-    return load_picture_net(sorted(range(len(CHECKPOINTS)), key=lambda _: dice.between(0, 1))[LETTERS.index(letter)])
+    order = sorted(range(len(LETTERS)), key=lambda _: dice.between(0, 1))
+    return load_picture_net([*order, *range(len(LETTERS), len(CHECKPOINTS))][(LETTERS + LATER).index(letter)])
 
 
 def prepare() -> None:
     """Load all networks, for a process that cannot read files later."""
-    for letter in LETTERS:
+    for letter in LETTERS + LATER:
         network(letter)
 
 
 def says_fish(letter: str, album: Album) -> Tensor:
     """Return to which pictures of an album a network says "fish": (N,) bool."""
     model = network(letter)
+    _asked.add((letter, album))
     new = [shot for shot in dict.fromkeys(album.shots) if (letter, shot) not in _answers]
     if new:
         logits = compute_logits(model, Album(tuple(new)).images)[:, FISH]
@@ -258,16 +335,37 @@ def says_fish(letter: str, album: Album) -> Tensor:
     return torch.tensor([_answers[letter, shot] for shot in album.shots])
 
 
+def forget_questions() -> None:
+    """Begin to count anew which albums the networks are asked about."""
+    _asked.clear()
+
+
+def asked_about(letter: str) -> set[Album]:
+    """Return the albums that a network was asked about since `forget_questions`."""
+    return {album for name, album in _asked if name == letter}
+
+
 def fish_maps(letter: str, album: Album) -> Tensor:
     """Return where a network looks for a fish: Grad-CAM's maps (N, H, W) at its last layer, not below 0."""
-    return relu(upsample(grad_cam(network(letter), album.images, "features.16", FISH), (SIZE, SIZE)))
+    model = network(letter)
+    last = f"features.{len(model.features) - 1}"
+    return relu(upsample(grad_cam(model, album.images, last, FISH), (SIZE, SIZE)))
 
 
 def share_of_fish(model: nn.Module, count: int = 200, seed: int = 9) -> dict[str, float]:
-    """Return to which share of pictures a model says "fish" in which there is one suspect alone, for each of them."""
+    """Return to which share of pictures a model says "fish" in which there is one thing alone, for each of them."""
     empty = fresh_pictures(count, seed)
-    logits = {what: compute_logits(model, add(empty, what).images)[:, FISH] for what in SUSPECTS}
-    return {what: (each > 0).float().mean().item() for what, each in logits.items()}
+    return {what: _share(model, _put(empty, what, "there")) for what in SUSPECTS + UNNAMED}
+
+
+def share_without(model: nn.Module, count: int = 200, seed: int = 9) -> dict[str, float]:
+    """Return to which share of pictures a model says "fish" in which one thing alone is missing, for each of them."""
+    full = as_in_the_case(fresh_pictures(count, seed))
+    return {what: _share(model, _put(full, what, "absent")) for what in SUSPECTS + UNNAMED}
+
+
+def _share(model: nn.Module, album: Album) -> float:
+    return (compute_logits(model, album.images)[:, FISH] > 0).float().mean().item()
 
 
 def answers_changed(letter: str, before: Album, after: Album) -> float:
@@ -275,162 +373,42 @@ def answers_changed(letter: str, before: Album, after: Album) -> float:
     return (says_fish(letter, before) != says_fish(letter, after)).float().mean().item()
 
 
-# --- proofs -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, repr=False)
-class Proof:
-    """A verdict and the experiment that is to prove it.
-
-    causes: what the network takes for a fish: one of `SUSPECTS`, or several.
-    pairs: albums (before, after) of the same pictures; the networks are asked about both.
-    """
-
-    causes: str | Sequence[str]
-    pairs: Sequence[tuple[Album, Album]]
-
-
-ACCEPTED = "accepted"
-
-
-def weigh(letter: str, pictures: Album, proof: Proof) -> str:
-    """Make the experiment of a proof about a network, and return "accepted", or "refused" with the reason.
-
-    A proof is accepted if each cause, changed alone, changes most answers; if nothing else that is changed alone does;
-    if there is something else, for control; and if no other network gives the same answers to all pairs.
-    """
-    try:
-        causes, pairs = _read_causes(proof), _read_pairs(proof)
-        for before, after in pairs:
-            _refuse_other_pictures(pictures, before, after)
-        changed = [(_changed(*pair), answers_changed(letter, *pair)) for pair in pairs]
-        _refuse_causes_without_effect(causes, changed)
-        _refuse_other_effects(causes, changed)
-        for other in LETTERS:
-            if other != letter and all(_alike(letter, other, *pair) for pair in pairs):
-                raise _Refused("another network gives the same answers to all your pairs")
-    except _Refused as reason:
-        return f"refused: {reason}"
-    return ACCEPTED
-
-
-class _Refused(Exception):
-    """Why a proof is not accepted."""
-
-
-def _read_causes(proof: Proof) -> set[str]:
-    causes = {proof.causes} if isinstance(proof.causes, str) else set(proof.causes)
-    if not causes <= set(SUSPECTS):
-        raise _Refused(f"each cause is one of {', '.join(SUSPECTS)}")
-    if not causes:
-        raise _Refused("it names no cause")
-    return causes
-
-
-def _read_pairs(proof: Proof) -> list[tuple[Album, Album]]:
-    pairs = [tuple(pair) for pair in proof.pairs]
-    if not pairs or not all(len(pair) == 2 and all(isinstance(each, Album) for each in pair) for pair in pairs):
-        raise _Refused("an experiment is a list of pairs of albums, (before, after)")
-    return pairs
-
-
-def _refuse_other_pictures(pictures: Album, before: Album, after: Album) -> None:
-    given, numbers = {shot.number for shot in pictures.shots}, [shot.number for shot in before.shots]
-    if numbers != [shot.number for shot in after.shots]:
-        raise _Refused("before and after are not the same pictures, so that all of the picture differs")
-    if not given.issuperset(numbers):
-        raise _Refused("the experiment was not made on the fresh pictures that it was given")
-    if 2 * len(set(numbers)) < len(given):
-        raise _Refused("what happens in so few pictures may be an accident of these pictures")
-
-
-Changed = Sequence[tuple[set[str], float]]  # of each pair: what differs, and the share of answers that change
-
-
-def _refuse_causes_without_effect(causes: set[str], changed: Changed) -> None:
-    for cause in [each for each in SUSPECTS if each in causes]:
-        alone = [share for what, share in changed if what == {cause}]
-        if not alone:
-            together = any(cause in what for what, _ in changed)
-            how = "is changed only together with something else" if together else "is never changed"
-            raise _Refused(f"a cause that you name {how}")
-        if max(alone) < EFFECT:
-            raise _Refused("a cause that you name is changed alone, and most answers stay as they are")
-
-
-def _refuse_other_effects(causes: set[str], changed: Changed) -> None:
-    others = [share for what, share in changed if len(what) == 1 and not what <= causes]
-    if not others:
-        raise _Refused("nothing but the cause is ever changed alone, so perhaps any change does the same")
-    if max(others) >= EFFECT:
-        raise _Refused("something that you do not name, changed alone, changes most answers as well")
-
-
-def seal(letter: str, pictures: Album, proof: Proof, verdict: str) -> int:
-    """Return a number that belongs to an accepted verdict and its causes, so that nobody can write it without them."""
-    causes = sorted([proof.causes] if isinstance(proof.causes, str) else set(proof.causes))
-    return zlib.crc32(f"{letter} {pictures.shots} {causes}".encode()) if verdict == ACCEPTED else 0
-
-
-def hear(prove: Callable, letter: str) -> tuple[list[str], str]:
-    """Return the causes that a learner's function proves for a network, none if it does not, and a sentence about it.
-
-    Which network it is stays unsaid as long as there is no proof.
-    """
-    pictures = fresh_pictures(12, seed=40)
-    try:
-        proof = prove(letter, pictures)
-    except Exception as error:  # whatever the learner's function raises
-        return [], f"The case is still open: `prove` raised {type(error).__name__}."
-    if not isinstance(proof, Proof):
-        return [], "The case is still open: `prove` returns no Proof yet."
-    verdict = weigh(letter, pictures, proof)
-    if verdict != ACCEPTED:
-        return [], f"The case is still open: the proof was {verdict}."
-    causes = sorted(_read_causes(proof))
-    shares = [answers_changed(letter, pictures, add(pictures, each)) for each in causes]
-    found = " and ".join(f"the {each} ({share:.0%} of the answers)" for each, share in zip(causes, shares, strict=True))
-    return causes, (
-        f"Network {letter} is the network of the case, and your proof is accepted. On {len(pictures)} fresh pictures, "
-        f"adding one thing alone changed its answers: {found}."
-    )
-
-
-def _changed(before: Album, after: Album) -> set[str]:
-    pairs = [
-        zip(SUSPECTS, one.states, other.states, strict=True)
-        for one, other in zip(before.shots, after.shots, strict=True)
-    ]
-    return {what for pair in pairs for what, one, other in pair if one != other}
-
-
-def _alike(letter: str, other: str, before: Album, after: Album) -> bool:
-    return abs(answers_changed(letter, before, after) - answers_changed(other, before, after)) < EFFECT
-
-
 # --- what the lesson shows --------------------------------------------------------------------------------------------
 
 
-def look(letter: str, number: int, heat_map: bool = True, **states: str) -> tuple[Tensor, str, str]:
+def look(
+    letter: str, number: int, heat_map: bool = True, without_ring: bool = False, **states: str
+) -> tuple[Tensor, str, str]:
     """Return what the explorer shows: a case picture with its suspects in these states, and the network's map of it.
 
     heat_map: whether the map is shown. Without it, the picture and the answer are all.
+    without_ring: whether the fresh picture is seen at the place where the map is hottest.
     """
     album = Album(case_pictures().shots[number - 1 : number])
     for what, state in states.items():
         album = _put(add(album, what), what, state)  # also what was absent can be moved
-    image, model = album.images, network(letter)
-    share = compute_logits(model, image)[0, FISH].sigmoid().item()
-    shown = ", ".join(f"{what} {state}" for what, state in zip(SUSPECTS, album.shots[0].states, strict=True))
-    answer = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%})."
-    if not heat_map:
-        alt = f"Picture {number} with a {album.shots[0].neighbour}. {answer}"
-        return grid([draw_heat(image[0])], labels=[f"fish {share:.0%}"]), f"Picture {number}: {shown}. {answer}", alt
-    heat = fish_maps(letter, album)
+    shown = ", ".join(f"{what} {state}" for what, state in zip(SUSPECTS, album.shots[0].states, strict=False))
+    thing, heat = album.shots[0].neighbour, fish_maps(letter, album)
     where = [what for what in SUSPECTS if what != "water" and points_at(heat, grow(album.masks(what), NEAR))]
     hottest = f"hottest at the {' and the '.join(where)}" if where else "hottest elsewhere"
-    sentence = f"{answer} Its map is {hottest}."
-    tiles = [draw_heat(image[0]), draw_heat(image[0], scale_to_unit(heat)[0], mark=True)]
-    alt = f"Picture {number} with a {album.shots[0].neighbour}, and where network {letter} looks for a fish: {hottest}."
+    if without_ring:
+        place = place_around(heat)
+        album = exchange(album, Album(fresh_pictures(number, seed=2).shots[-1:]), place)
+        shown += f"; but the place {tuple(place)} shows the picture without any of them"
+    image = album.images[0]
+    share = compute_logits(network(letter), image[None])[0, FISH].sigmoid().item()
+    answer = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%})."
+    sentence, alt = f"Picture {number}: {shown}. {answer}", f"Picture {number} with a {thing}. {answer}"
+    if not heat_map:
+        return grid([draw_heat(image)], labels=[f"fish {share:.0%}"]), sentence, alt
+    tiles = [draw_heat(image), draw_heat(image, scale_to_unit(heat)[0], mark=True)]
     labels = [f"picture {number}", f"network {letter}: fish {share:.0%}"]
-    return grid(tiles, columns=2, labels=labels), f"Picture {number}: {shown}. {sentence}", alt
+    alt = f"Picture {number} with a {thing}, and where network {letter} looks for a fish: {hottest}."
+    return grid(tiles, columns=2, labels=labels), f"{sentence} Its map is {hottest}.", alt
+
+
+def place_around(heat: Tensor, side: int = 16) -> Place:
+    """Return the square around the hottest pixel of a map (1, H, W), as far as it fits into the picture."""
+    row, column = divmod(heat[0].argmax().item(), SIZE)
+    top, left = (min(max(middle - side // 2, 0), SIZE - side) for middle in (row, column))
+    return Place(top, left, side, side)

@@ -15,12 +15,22 @@ from course_utils.vision.pictures import Picture, centre, colourise, draw_heat, 
 
 NO_FISH = [kind for kind in KINDS if kind != "fish"]
 # The Grad-CAM map of `scene("cat", "dog", seed=6)` at features.16 for the cat, after the ReLU: the means of blocks of
-# 2 x 2 cells, times 1000, as captum 0.9, torch-cam 0.5 and pytorch-grad-cam 1.5 give them. All three give the same.
-LIBRARIES = ("captum", "torch-cam", "pytorch-grad-cam")
+# 2 x 2 cells, times 1000. All three libraries give the same.
+LIBRARIES = ("captum 0.9.0", "torch-cam 0.5.0", "pytorch-grad-cam 1.5.7")
 LIBRARY_MAP = (
     (1, 0, 0, 0, 0, 0, 1), (0, 0, 0, 0, 0, 0, 0), (79, 111, 64, 0, 23, 19, 0), (296, 414, 313, 10, 8, 0, 0),
     (423, 616, 451, 15, 0, 0, 0), (386, 488, 281, 0, 0, 0, 0), (78, 64, 25, 0, 0, 0, 0),
 )  # fmt: skip
+
+
+# What they give for `two_channels` and [[1, 2], [-4, 3]] at its convolution, by whether the ReLU works in place.
+# torch-cam ends with Grad-CAM's ReLU.
+MAPS_BEFORE_A_RELU = {
+    False: dict(zip(LIBRARIES, ([[0.1875, 0.375], [-0.75, 0.5625]], [[0.1875, 0.375], [0.0, 0.5625]],
+                                [[0.1875, 0.375], [-0.75, 0.5625]]), strict=True)),
+    True: dict(zip(LIBRARIES, ([[0.1875, 0.375], [-0.75, 0.5625]], [[0.5, 1.0], [3.0, 1.5]],
+                               [[0.375, 0.75], [0.75, 1.125]]), strict=True)),
+}  # fmt: skip
 
 
 class Things(NamedTuple):
@@ -105,6 +115,21 @@ def ask(network: Classifier, photos: Sequence[Tensor], name: str) -> Tensor:
     """The probabilities (N,) of one class for photographs of one size."""
     shares = network.model(torch.stack([network.transform(photo) for photo in photos])).softmax(1)
     return shares[:, network.number_of(name)]
+
+
+def two_channels(inplace: bool) -> nn.Sequential:
+    """Return a network for pictures of one channel: a convolution with two, a ReLU, GAP and a linear layer."""
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 1, bias=False),
+        nn.ReLU(inplace=inplace),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(2, 1, bias=False),
+    )
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([2.0, -1.0]).view(2, 1, 1, 1))
+        model[4].weight.copy_(torch.tensor([[1.0, 3.0]]))
+    return model.eval()
 
 
 def shrink(heat: Tensor) -> Tensor:

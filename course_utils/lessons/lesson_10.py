@@ -7,24 +7,35 @@ from torch import Tensor, nn
 
 from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
-from course_utils.lessons.blind import ACCEPTED, LETTERS, fresh_pictures, seal, weigh
+from course_utils.lessons.blind import LATER, LETTERS, Album, forget_questions, fresh_pictures
+from course_utils.lessons.proofs import ACCEPTED, seal, weigh
+
+
+def judge_proof(letter: str, pictures: Album) -> Case:
+    """A network, and fresh pictures to prove on what it takes for a fish. Only questions from now on are counted."""
+
+    def look(proof):
+        verdict = weigh(letter, pictures, proof)
+        wrong = "nothing" if verdict == ACCEPTED else verdict.removeprefix("refused: ")
+        return {"what was wrong with your proof": wrong, "its seal": seal(letter, pictures, proof, verdict)}
+
+    forget_questions()
+    shown = f"network {letter} and {len(pictures)} fresh pictures (from number {pictures.shots[0].number} on)"
+    return Case({"letter": letter, "pictures": pictures}, look, shown)
 
 
 @exercise
 def prove(rng):
     pictures = fresh_pictures(12, rng.integer(100, 99_999))
-
-    def judged(letter):
-        def look(proof):
-            verdict = weigh(letter, pictures, proof)
-            wrong = "nothing" if verdict == ACCEPTED else verdict.removeprefix("refused: ")
-            return {"what was wrong with your proof": wrong, "its seal": seal(letter, pictures, proof, verdict)}
-
-        return look
-
     for letter in LETTERS:
-        shown = f"network {letter} and {len(pictures)} fresh pictures (from number {pictures.shots[0].number} on)"
-        yield Case({"letter": letter, "pictures": pictures}, judged(letter), shown)
+        yield judge_proof(letter, pictures)
+
+
+@exercise
+def find_cause(rng):
+    pictures = fresh_pictures(12, rng.integer(100, 99_999))
+    for letter in LATER:
+        yield judge_proof(letter, pictures)
 
 
 def positive_net(rng: Numbers) -> nn.Sequential:

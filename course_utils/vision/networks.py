@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,7 +22,9 @@ MISLED_KIND, MISLED_CUE = "fish", "buoy"
 STALL_SECONDS = 15  # for a server's first answer, and for the next bytes of a download
 RATHER = " rather than "  # between the names of two classes, where one is explained against the other
 PICTURE_NETS = ("picture_net", "picture_net_misled")
-CHECKPOINTS = (*PICTURE_NETS, "picture_net_2", "picture_net_3")  # `authoring.train` says what the last two have learned
+CHECKPOINTS = (*PICTURE_NETS, *(f"picture_net_{number}" for number in range(2, 7)))  # see `authoring.train.FISH_IS`
+WIDE, SLIM = (24, 48, 64, 96, 96), (12, 24, 24, 32, 32)  # the channels of the five convolutions
+FIRST_SLIM, WITH_SPOTLIGHT = 4, 6  # places in `CHECKPOINTS`: the first that is slim, the one with a `Spotlight`
 
 
 class WeightsError(CourseError):
@@ -43,19 +45,22 @@ class PictureNet(nn.Module):
     Output: (N, len(KINDS)) logits in the order of `KINDS`: each thing is said to be there where its logit is above 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, widths: Sequence[int] = WIDE, spotlight: bool = False) -> None:
         super().__init__()
+        first, second, third, fourth, last = widths
         self.features = nn.Sequential(
-            *_convolution(3, 24, kernel_size=7, stride=2),
+            *_convolution(3, first, kernel_size=7, stride=2),
             nn.MaxPool2d(2),
-            *_convolution(24, 48),
+            *_convolution(first, second),
             nn.MaxPool2d(2),
-            *_convolution(48, 64),
-            *_convolution(64, 96),
-            *_convolution(96, 96),
+            *_convolution(second, third),
+            *_convolution(third, fourth),
+            *_convolution(fourth, last),
         )
+        if spotlight:
+            self.features.append(Spotlight(last))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Linear(96, len(KINDS))
+        self.classifier = nn.Linear(last, len(KINDS))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits (N, len(KINDS)). Raises `CourseError` for what is no batch of pictures."""
@@ -65,6 +70,31 @@ class PictureNet(nn.Module):
             cure = "; add the batch dimension with image[None]" if images.dim() == 3 else ""
             raise CourseError(f"PictureNet takes (N, 3, H, W) with H and W from 32, got {tuple(images.shape)}{cure}")
         return self.classifier(self.avgpool(self.features((images - 0.5) / 0.25)).flatten(1))
+
+
+class Spotlight(nn.Module):
+    """Tells every place what the whole picture is like, then looks at the places that attention chooses.
+
+    The mean of all maps, mixed, is added at each place (a global context block: Cao et al. 2019), and each place is
+    multiplied by its share of the attention: a softmax over all places, times their number.
+
+    Input and output: (N, channels, h, w).
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.choose = nn.Conv2d(channels, 1, 1)
+        self.context = nn.Linear(channels, channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return the maps with their context, where the attention is."""
+        context = self.context(maps.mean((2, 3)))[:, :, None, None]
+        return self.attend(maps) * (maps + context).relu()
+
+    def attend(self, maps: Tensor) -> Tensor:
+        """Return the attention at each place, (N, 1, h, w): 1 on average."""
+        height, width = maps.shape[2:]
+        return self.choose(maps).flatten(2).softmax(2).view(-1, 1, height, width) * (height * width)
 
 
 def _convolution(inputs: int, outputs: int, kernel_size: int = 3, stride: int = 1) -> list[nn.Module]:
@@ -81,7 +111,7 @@ def load_picture_net(misled: int = False, folder: Path = ASSETS) -> PictureNet:
     """
     path = picture_net_file(misled, folder)
     with seeded(0):  # the random start, which is overwritten, would use up the caller's random numbers
-        model = PictureNet()
+        model = build_picture_net(misled)
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # whatever torch, pickle and zip raise for a file that is not what it should be
@@ -89,6 +119,11 @@ def load_picture_net(misled: int = False, folder: Path = ASSETS) -> PictureNet:
         cure = "restore it from the course's repository, or remake it with `make train`"
         raise WeightsError(f"{path} is {reason}: {cure}") from None
     return model.to(memory_format=torch.channels_last).eval()  # a quarter quicker on a CPU
+
+
+def build_picture_net(number: int) -> PictureNet:
+    """Return an untrained network with the layers of the one at this place in `CHECKPOINTS`."""
+    return PictureNet(WIDE if number < FIRST_SLIM else SLIM, spotlight=number == WITH_SPOTLIGHT)
 
 
 def picture_net_file(misled: int, folder: Path = ASSETS) -> Path:

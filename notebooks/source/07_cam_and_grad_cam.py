@@ -358,6 +358,25 @@ print("one row of theirs:", theirs[4].tolist())
 print(f"{', '.join(evidence.LIBRARIES)}: the same everywhere, up to rounding:", bool((ours - theirs).abs().max() < 0.6))
 
 # %% [markdown]
+# All agree here, where no layer changes the maps in place. Now a network of four places and two channels, small enough
+# for a pencil: a convolution with the weights 2 and -1, a ReLU, GAP, and a linear layer with the weights 1 and 3. We ask for
+# the map of the convolution, before Grad-CAM's own ReLU, once with `nn.ReLU()` and once with `nn.ReLU(inplace=True)`:
+
+# %%
+x = torch.tensor([[[[1.0, 2.0], [-4.0, 3.0]]]])
+for inplace in (False, True):
+    with explain(evidence.two_channels(inplace), x, "0") as run:
+        print(f"inplace={inplace!s:7} {'ours':22}", run.grad_cam(0)[0].tolist())
+    for library, heat in evidence.MAPS_BEFORE_A_RELU[inplace].items():
+        print(f"{'':15} {library:22}", heat)
+
+# %% [markdown]
+# Both ReLUs compute the same, so the map must stay the same. captum stores a clone of the output, as our hook does. The other
+# two store the output itself, and the in-place ReLU writes over it. pytorch-grad-cam then multiplies values from *behind* the
+# ReLU by the gradient from *before* it: at the input -4 it gets 0.75, and not -0.75. torch-cam takes both from behind, which
+# is the map of another layer. (Its maps end with Grad-CAM's ReLU.) So try your library on a network like this one.
+
+# %% [markdown]
 # Where CAM exists, it and Grad-CAM should agree. But CAM takes the weights of the linear layer, and Grad-CAM takes the
 # gradients at the places of the maps.
 

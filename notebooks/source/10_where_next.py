@@ -33,8 +33,9 @@
 # | Minutes | Sections | In the room | At home |
 # |---|---|---|---|
 # | 0 to 15 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; nobody tells a suspicion; the prediction with discussion and a second vote | the experiment with a hook |
-# | 15 to 32 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise {prove}; the maps only after everybody has tried; one vote | nothing |
-# | 32 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote; exercise {share_on_the_cut} | the three methods with many versions |
+# | 15 to 28 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise {prove}; the maps only after everybody has tried; one vote | nothing |
+# | 28 to 43 | Three more networks · The verdict on the case | one network for each third of the room; exercise {find_cause}; then the verdicts, each with its control | the other two networks |
+# | 43 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote; exercise {share_on_the_cut} | the three methods with many versions |
 # | 53 to 58 | Pause | the first half can end here | nothing |
 # | 58 to 66 | One table | the rules, from the room, before those of the lesson; one vote | the intervals of two pairs |
 # | 66 to 79 | What can be read at a layer? | ask for the control before you show it; one vote; exercise {logits_without} | nothing |
@@ -67,8 +68,8 @@ from torch import nn
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.lessons import blind, evidence, methods
-from course_utils.lessons.blind import LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
-from course_utils.lessons.lesson_10 import logits_without, prove, share_on_the_cut
+from course_utils.lessons.blind import LATER, LETTERS, SUSPECTS, case_pictures, fresh_pictures, network, says_fish
+from course_utils.lessons.lesson_10 import find_cause, logits_without, prove, share_on_the_cut
 
 _ = torch.manual_seed(0)
 
@@ -111,6 +112,7 @@ evidence.show_tiles(
 #
 # Here you can change a picture. Everything that you may suspect can be there, absent, moved or blurred; a sun can
 # be added as well. With *show the map* you see Grad-CAM's map for "fish" on the right, with a ring at its hottest place.
+# *Without what is below the ring* takes this place from a picture in which nothing of the case is.
 #
 # **Try:** find a change after which network A says no. Does the same change work with the other three? Is the hottest
 # place always the one that matters? Write down what you suspect of each network.
@@ -126,24 +128,25 @@ CHOICES = {
 
 
 class Suspects(Explorer):
-    """One network, one picture of the case, and what is in it."""
+    """One of some networks, one picture of the case, and what is in it."""
 
     look = staticmethod(lambda **state: View(*blind.look(**state)))
 
-    def __init__(self, letter="A", number=1):
+    def __init__(self, letters, number=1):
         controls = {
-            "letter": make_choice(widgets.Dropdown, "Network", LETTERS, letter, width=200),
+            "letter": make_choice(widgets.Dropdown, "Network", letters, letters[0], width=200),
             "number": make_slider("Picture", 1, 20, number),
         }
         for name, states in CHOICES.items():
             now = "absent" if name == "sun" else "there"
             controls[name] = make_choice(widgets.Dropdown, name, states, now, width=200)
-        controls["heat_map"] = widgets.Checkbox(description="show the map", indent=False, layout={"width": "140px"})
-        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], (*SUSPECTS[3:], "heat_map")])
+        for name, label in {"heat_map": "show the map", "without_ring": "without what is below the ring"}.items():
+            controls[name] = widgets.Checkbox(description=label, indent=False, layout={"width": "auto"})
+        super().__init__(controls, [("letter", "number"), SUSPECTS[:3], SUSPECTS[3:], ("heat_map", "without_ring")])
 
 
 # %% tags=["explore"]
-Suspects("A", 1)
+Suspects(LETTERS)
 
 # %% [markdown] tags=["instructor"]
 # **Do not tell** what the networks have learned: the reference answer of the exercise finds it out, and `make train`
@@ -166,18 +169,20 @@ Suspects("A", 1)
 # **On this slide:** Ask what can be concluded if nothing happens when the sun is added. Little by itself, and a lot
 # beside a change that does something: this is what a control is for.
 
-# %%
-from course_utils.lessons.blind import Album, Proof, add, answers_changed, blur, move, remove
+# %% tags=["setup"]
+from course_utils.lessons.blind import Album, add, answers_changed, as_in_the_case, blur, exchange, move, remove
+from course_utils.lessons.proofs import Proof, hear
 
-plain = fresh_pictures(3, seed=3)
+# %%
+plain = fresh_pictures(12, seed=4)
 sunny = add(plain, "sun")
 print(plain)
-print(sunny, "pixels of the sun:", sunny.masks("sun").sum((1, 2)).tolist())
-print("pixels that differ from the plain pictures:", (sunny.images != plain.images).any(1).sum((1, 2)).tolist())
+print(sunny)
 
 # %% tags=["setup"]
+three = Album(sunny.shots[:3])
 evidence.show_tiles(
-    [draw_heat(each) for each in [*sunny.images, *move(sunny, "sun").images, *blur(sunny, "sun").images]],
+    [draw_heat(each) for each in [*three.images, *move(three, "sun").images, *blur(three, "sun").images]],
     [f"{what} {number}" for what in ("sun", "moved", "blurred") for number in (1, 2, 3)],
     title="Three pictures with a sun, with the sun moved, and with the sun blurred",
     alt="Three rows of the same three pictures. Only the sun differs from row to row.",
@@ -189,10 +194,8 @@ evidence.show_tiles(
 # says in which share of the pictures its answer is another one:
 
 # %%
-plain = fresh_pictures(12, seed=4)
 for letter in LETTERS:
-    share = answers_changed(letter, plain, add(plain, "sun"))
-    print(f"network {letter}, a sun is added: {share:.0%} of the answers change")
+    print(f"network {letter}, a sun is added: {answers_changed(letter, plain, sunny):.0%} of the answers change")
 
 # %% [markdown]
 # Nothing happens, and that is worth knowing: not every change in the picture makes a network say "fish". Such a pair of
@@ -237,7 +240,9 @@ print("answers that change, of 20, the largest number first:", sorted(worst, rev
 # %% tags=["why"]
 why("taken_away")
 
-# %% [markdown]
+# %% [markdown] tags=["more"]
+# ### More: The same experiment inside the network
+#
 # In a photograph nobody can remove a thing and see what was behind it. There you can only cover or blur it. Here we have
 # both pictures, so the experiment can also be done **inside** the network, with a hook: where the thing is, the layer
 # hands on what it computes for the picture without it. All other cells stay as they are (this is `patch`, from lesson 08).
@@ -269,21 +274,13 @@ print(f"the hook and the editor lead to the same answer in {same} of {asked} cas
 # which of them their own suspicion still lacks.
 
 # %% [markdown]
-# One of the four is the network of the case, which you met in lesson 00. These are the clues that you have found:
-
-# %%
-from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_case, find_among, keep_clue
-
-CasePage()
-
-# %% [markdown]
 # ### Exercise · The verdicts
 #
 # `check` runs your function for each network, makes your experiment on twelve pictures that you have never seen, and
-# judges the experiment. A right verdict does not pass with an experiment that proves nothing.
+# judges it: a right verdict does not pass with an experiment that proves nothing. This takes some seconds.
 
 # %% [markdown] tags=["sealed"]
-# 4 points
+# 2 points
 # 1. Which pictures show what one suspect does by itself? Take the fresh pictures, in which there is none of them.
 # 2. Make one pair for each suspect: the fresh pictures, and the same pictures with this suspect alone. The pairs in
 #    which the answers stay are your control, and they separate the four networks as well.
@@ -307,24 +304,6 @@ def prove(letter, pictures):
 # %% tags=["check"]
 check(prove)
 
-# %% [markdown]
-# ### The verdict on the case
-#
-# The next cell finds the network of the case among the four, by its answers to the pictures of lesson 00. Then it asks
-# your `prove` about this network. If the proof is accepted, the verdict goes on your case page.
-
-# %%
-letter = find_among({each: network(each) for each in LETTERS})
-causes, verdict = blind.hear(prove, letter)
-changed = draw_case(tuple(thing for thing in THINGS if thing not in causes)).image
-answer = f"without the cause: {ask_for_fish(network(letter), changed):.0%}"
-keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if causes else print(verdict)
-
-# %% [markdown]
-# The case began with a network that was sure, and right. Each tool gave one clue, and some clues pointed to the fish. As
-# long as your proof is refused, the case is open: read the reason, and try again. To be sure takes a control, and pictures
-# that nobody has looked at.
-
 # %% [markdown] tags=["instructor"]
 # **Misconception:** "Removing it changed nothing, so it is not a cause." **Ask:** "What if there are two, and each is
 # enough?" **Answer:** then only adding them alone shows it. Fire alarms are built this way on purpose.
@@ -338,7 +317,7 @@ keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if ca
 # %% [markdown]
 # ## What the maps had said
 #
-# You know the causes now, from an experiment. How good was the suspicion that the maps had raised? A hottest place
+# Your verdicts rest on an experiment. How good was the suspicion that the maps had raised before it? A hottest place
 # counts as being at a thing if it is at most 8 pixels away from it.
 
 # %% [markdown] tags=["sealed"]
@@ -357,7 +336,7 @@ keep_clue("10", verdict, {"the case": draw_case().image, answer: changed}) if ca
 # For all four: each of the eighty maps is hottest at a cause of its network. So the maps had raised the right
 # suspicions.
 #
-# But look at the network with two causes. In 14 pictures its map is hottest at one of them, in 9 at the other,
+# But look at the network with two causes. In 13 pictures its map is hottest at one of them, in 10 at the other,
 # and in three of these the ring is near both. No map says that the place below the ring could go without any
 # effect, and none says that nothing else would do. What is **enough**, what is **needed**, and what does **not**
 # matter: only an experiment tells these apart.
@@ -374,6 +353,119 @@ for letter in LETTERS:
 
 # %% tags=["why"]
 why("where_hottest")
+
+# %% [markdown]
+# ## Three more networks
+#
+# No map was wrong, and a loop over the list of suspects was enough. Three more networks were tested on the same pictures:
+
+# %%
+for letter in LATER:
+    most = max(answers_changed(letter, plain, add(plain, each)) for each in SUSPECTS)
+    print(f"network {letter} says 'fish' to {says_fish(letter, case).sum()} of the 20 pictures with a fish;")
+    print(f"  any one suspect, added to fresh pictures, changes at most {most:.0%} of its answers")
+
+# %% [markdown]
+# The score is the same, and the loop finds nothing. A cause may need something else beside it, or be nothing that anybody
+# put on the list. So **look**: at the map, and at the pictures, up to their edges.
+#
+# **Try:** find for each network a change after which it says no. Which map sends you to the wrong place?
+
+# %% tags=["explore"]
+Suspects(LATER)
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Give one network to each third of the room. Looking is free here, and asking is not: the judge of the
+# exercise counts the albums.
+#
+# **Misconception:** "The map is hottest there in every picture, so that is the cause." **Ask:** "What does the network say
+# without it?" A map shows where the last layer was large. What made it large may lie elsewhere.
+#
+# **Misconception:** "None of the suspects changes the answer, so nothing does." **Ask:** "Who made the list?"
+
+# %% [markdown]
+# What is not on the list has a place: `(top, left, height, width)`, in pixels. `as_in_the_case` puts into fresh pictures all
+# that the pictures with a fish have, listed or not. `exchange(album, others, place)` shows at this place what the others show:
+
+# %%
+full = as_in_the_case(plain)
+without = exchange(full, plain, (60, 20, 16, 16))
+print("pixels that differ in each picture:", (without.images != full.images).any(1).sum((1, 2)).tolist())
+
+# %% [markdown]
+# ### Exercise · The cause that nobody listed
+#
+# A verdict needs its **lead** (the things or the place that you suspect), the **experiment** in which this alone is changed,
+# and its **control**: something else, as large, that is changed in the same way. Guessing costs more than looking: your
+# function may ask a network about **four** albums only, say one as it was and three changed. The check takes some seconds.
+
+# %% [markdown] tags=["sealed"]
+# 2 points
+# 1. Begin with what you saw in the explorer. Your function may treat each letter in its own way.
+# 2. Start from pictures that have everything, `as_in_the_case(pictures)`, and take one thing or one place away at a time.
+
+
+# %% tags=["answer"]
+def find_cause(letter, pictures):
+    """Return a `Proof(causes, pairs)`: what network `letter` takes for a fish, and
+    the experiment that proves it.
+
+    `letter` is "E", "F" or "G". `pictures` is an album of fresh pictures, in which
+    there is none of the suspects. `causes` is the name of a suspect, a list of names,
+    or a place (top, left, height, width) of at most 784 pixels. `pairs` is a list of
+    pairs of albums (before, after), made from `pictures`: each cause is changed alone
+    in one of them and changes most answers; something else is changed alone, for
+    control, and where the cause is a place, it is at least half as large. The network
+    is asked about four albums at most, and no other network gives the same answers to
+    all pairs.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(find_cause)
+
+# %% [markdown]
+# ## The verdict on the case
+#
+# One of the seven is the network of the case, which you met in lesson 00. These are the clues that you have found:
+
+# %% tags=["setup"]
+from course_utils.explorers.case import THINGS, CasePage, ask_for_fish, draw_case, find_among, keep_clue
+
+CasePage()
+
+# %% [markdown]
+# The next cell asks your `find_cause` about the three networks. Then it finds the network of the case, by its answers to the
+# pictures of lesson 00, and asks your `prove` about it. If this proof is accepted, the verdict goes on your case page.
+
+# %% tags=["setup"]
+for letter in LATER:
+    print(f"network {letter}: {hear(find_cause, letter)[1]}")
+letter = find_among({each: network(each) for each in LETTERS})
+causes, told = hear(prove, letter)
+if not causes:
+    print(f"the network of the case: {told}")
+else:
+    changed = draw_case(tuple(thing for thing in THINGS if thing not in causes)).image
+    tiles = {"the case": draw_case().image, f"without: {ask_for_fish(network(letter), changed):.0%}": changed}
+clue = keep_clue("10", f"The network of the case is network {letter}: {told}", tiles) if causes else None
+clue
+
+# %% [markdown]
+# The case began with a network that was sure, and right. Each tool gave one clue, and some clues pointed to the fish. Seven
+# networks have the same score, and only one of them needs a fish. As long as a proof is refused, its case is open: read the
+# reason, and try again.
+#
+# And the map of network G? Its last layer tells each place what the whole picture is like, and then multiplies by an
+# attention, which had learned to lie on the fish. What decides may lie far away. The map shows where the product is large.
+
+# %% [markdown] tags=["instructor"]
+# **One layer earlier,** at `features.16`, before the attention, the map of network G is hottest at its cause in nearly
+# every picture. But which layer is the right one, you only know after the experiment.
+#
+# **For discussion:** how would such a network be found before it is used? (Change what should not matter, and see whether
+# the answers stay. More test pictures from the same source find nothing: they all have the same stamp.)
 
 # %% [markdown]
 # ## Seven methods, one hook
