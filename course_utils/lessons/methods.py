@@ -1,4 +1,4 @@
-"""What lesson 10 measures with: halves of networks, scores with their intervals, probes, tokens.
+"""What lesson 10 measures with: experiments, halves of networks, scores, recorded tables, probes, tokens.
 
 The methods themselves stand in the lesson. Each is a function `method(model, layer, image, target)`, which returns a
 map (h, w) with a sign: above 0 where a place speaks for the target.
@@ -7,6 +7,7 @@ map (h, w) with a sign: above 0 where a place speaks for the target.
 from __future__ import annotations
 
 import copy
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -17,31 +18,55 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from course_utils.lessons.blind import FISH, Album, add, remove
 from course_utils.lessons.channels import tells as tells
-from course_utils.lessons.evidence import COLLAGE, draw_things, show_tiles
+from course_utils.lessons.evidence import COLLAGE, show_tiles
 from course_utils.lessons.two_heads import encode, make_two_head_block
+from course_utils.root import ASSETS, require
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
-from course_utils.vision.networks import Classifier, PictureNet, load_classifier
+from course_utils.vision.networks import Classifier, PictureNet, compute_logits, load_classifier
 from course_utils.vision.patching import output_of
 from course_utils.vision.pictures import Picture, draw_heat
 from course_utils.vision.real import collage, photograph
 from course_utils.vision.saliency import relu, scale_to_unit, upsample
-from course_utils.vision.scores import energy_inside, points_at, seeded
+from course_utils.vision.scores import energy_inside, grow, points_at, seeded
 
 Method = Callable[[nn.Module, str, Tensor, int], Tensor]
+EVIDENCE = ASSETS / "evidence.json"  # what `make evidence` found
 START = "start"  # the first layer of a second half, which hands its input on
 EDGES = ((2, (0, 1)), (1, (0, 0, 0, 1)))  # along which dimension neighbours differ, and how to make up for the last one
 SENTENCE = ("the", "cat", "saw", "the", "dog")
 VIT, VIT_BLOCK = "vit_b_16", "encoder.layers.encoder_layer_11"
 
 
-class Question(NamedTuple):
-    """One picture as it stands at the layer, what is asked about it, and where the answer should lie."""
+# --- what an answer provably rests on --------------------------------------------------------------------------------
 
-    activation: Tensor  # (1, K, h, w)
-    target: int
-    truth: Tensor  # (H, W) bool, as large as the picture
-    picture: Tensor  # (3, H, W) in [0, 1]
+
+class Experiment(NamedTuple):
+    """Four albums of the same pictures, which differ in suspects alone, to prove what the answer "fish" rests on."""
+
+    empty: Album
+    full: Album  # with all suspects that the experiment has
+    without: Album  # the full ones without the causes
+    alone: Album  # the empty ones with the causes
+
+    def proves(self, model: nn.Module) -> Tensor:
+        """Return in which pictures the causes are enough for the answer, and something of them is needed: (N,) bool."""
+        full, without, alone = (compute_logits(model, each.images)[:, FISH] > 0 for each in self[1:])
+        return full & ~without & alone
+
+    def truth(self, visible: float, grown: float) -> Tensor:
+        """Return where the causes are in the full pictures, (N, H, W) bool: all that differs when they are removed.
+
+        visible: the least difference of a colour that counts, of 1. grown: by how many pixels the places are enlarged.
+        """
+        return grow((self.full.images - self.without.images).abs().amax(1) > visible, grown)
+
+
+def plan_experiment(pictures: Album, there: Sequence[str], causes: Sequence[str]) -> Experiment:
+    """Lay out the experiment that can prove `causes`, among the suspects `there`, on pictures without any of them."""
+    full = functools.reduce(add, there, pictures)
+    return Experiment(pictures, full, functools.reduce(remove, causes, full), functools.reduce(add, causes, pictures))
 
 
 # --- the second halves ------------------------------------------------------------------------------------------------
@@ -53,38 +78,29 @@ def second_half(net: PictureNet) -> nn.Sequential:
     return nn.Sequential(OrderedDict([*behind, ("flatten", nn.Flatten()), ("classifier", net.classifier)])).eval()
 
 
-@torch.no_grad()
-def ask_pictures(net: PictureNet, count: int, seed: int) -> list[Question]:
-    """Two questions for each of `count` pictures of two things: why the one, why the other? Picture by picture."""
-    things = draw_things(count, seed)
-    maps = net.features[:11]((things.images - 0.5) / 0.25)
-    return [
-        Question(maps[n : n + 1], int(kinds[n]), things.masks[n + count * half], things.images[n])
-        for n in range(count)
-        for half, kinds in enumerate((things.one, things.two))
-    ]
+def second_half_of_real(network: Classifier, layer: str) -> nn.Sequential:
+    """All of the real network behind `blocks.5.2`, or behind `blocks.6.0.bn2`, in the middle of its last block.
 
-
-def second_half_of_real(network: Classifier) -> nn.Sequential:
-    """All of the real network behind the ReLU6 in the middle of its last block, blocks.6.0.bn2."""
-    model = network.model
-    block = model.blocks[6][0]
-    parts = {"start": nn.Identity(), "conv_pwl": block.conv_pwl, "bn3": block.bn3, "conv_head": model.conv_head}
+    Two convolutions mix places behind the first, none behind the second. Raises `CourseError` for other layers.
+    """
+    model, block = network.model, network.model.blocks[6][0]
+    behind = {
+        "blocks.5.2": {"rest": model.blocks[5][3:], "block": block},
+        "blocks.6.0.bn2": {"conv_pwl": block.conv_pwl, "bn3": block.bn3},
+    }
+    parts = {"start": nn.Identity(), **behind[require("Layers", layer, behind)], "conv_head": model.conv_head}
     parts |= {"bn2": model.bn2, "global_pool": model.global_pool, "classifier": model.classifier}
     return nn.Sequential(OrderedDict(parts)).eval()
 
 
 @torch.no_grad()
-def ask_collages(network: Classifier) -> list[Question]:
-    """Two questions for each of the six collages of two photographs, one about each half."""
-    found, kept = [], []
-    with network.model.blocks[6][0].bn2.register_forward_hook(lambda module, args, output: kept.append(output)):
-        for pair in combinations(COLLAGE, 2):
-            picture, halves = collage(*pair)
-            network.model(network.transform(picture)[None])
-            for name, half in zip(pair, halves, strict=True):
-                found.append(Question(kept[-1], network.number_of(COLLAGE[name]), half, picture))
-    return found
+def parts_of_places(half: nn.Module, activation: Tensor, target: int) -> Tensor:
+    """Return what each place gives to the target's logit, (h, w), if no convolution of `half` mixes places: f(A_p).
+
+    The logit is the mean of these parts. activation: (1, K, h, w).
+    """
+    places = activation[0].flatten(1).T[:, :, None, None]
+    return half(places)[:, target].view(activation.shape[2:])
 
 
 def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
@@ -100,6 +116,36 @@ def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
 # --- one rule for all methods -----------------------------------------------------------------------------------------
 
 
+class Question(NamedTuple):
+    """One picture as it stands at the layer, what is asked about it, and where the answer should lie."""
+
+    activation: Tensor  # (1, K, h, w)
+    target: int
+    truth: Tensor  # (H, W) bool, as large as the picture
+    picture: Tensor  # (3, H, W) in [0, 1]
+
+
+@torch.no_grad()
+def ask_fish(net: nn.Module, pictures: Tensor, truth: Tensor) -> list[Question]:
+    """One question for each of the pictures (N, 3, H, W), with their truth (N, H, W): why fish?"""
+    maps = output_of(net, "features.10", pictures)
+    return [Question(maps[n : n + 1], FISH, truth[n], pictures[n]) for n in range(len(pictures))]
+
+
+@torch.no_grad()
+def ask_collages(network: Classifier, layer: str) -> list[Question]:
+    """Two questions for each of the six collages of two photographs, one about each half (the grid pointing game)."""
+    found = []
+    for pair in combinations(COLLAGE, 2):
+        picture, halves = collage(*pair)
+        maps = output_of(network.model, layer, network.transform(picture)[None])
+        found += [
+            Question(maps, network.number_of(COLLAGE[name]), half, picture)
+            for name, half in zip(pair, halves, strict=True)
+        ]
+    return found
+
+
 class Scores(NamedTuple):
     """What a method's maps reach, one number a question: (Q,) each."""
 
@@ -107,60 +153,17 @@ class Scores(NamedTuple):
     share: Tensor  # the share of the positive attribution on the truth
 
 
-def score(method: Method, model: nn.Module, questions: Sequence[Question]) -> Scores:
-    """Explain each question and score it by the one rule: the positive part, enlarged to the picture's size."""
-    raw = [method(model, START, each.activation, each.target).detach() for each in questions]
-    size = questions[0].truth.shape
-    heat = upsample(relu(torch.stack(raw).float()), size)
+def score(maps: Sequence[Tensor], questions: Sequence[Question]) -> Scores:
+    """Score maps (h, w), one for each question, by the one rule: the positive part, enlarged to the picture's size."""
+    heat = upsample(relu(torch.stack([*maps]).detach().float()), questions[0].truth.shape)
     truth = torch.stack([each.truth for each in questions])
     return Scores(points_at(heat, truth).double(), energy_inside(heat, truth))
 
 
-def bootstrap(values: Tensor, groups: int, rounds: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """The 95% interval of the mean of values (Q,), by drawing `groups` groups of neighbours again and again.
-
-    Questions about one picture are no independent ones, so that pictures are drawn and not questions.
-    """
-    means = values.double().reshape(groups, -1).mean(1)
-    drawn = torch.randint(groups, (rounds, groups), generator=torch.Generator().manual_seed(seed))
-    low, high = means[drawn].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return low, high
-
-
-def random_map(model: nn.Module, layer: str, image: Tensor, target: int) -> Tensor:
-    """A map drawn by chance, another one for each picture and target."""
-    seed = 1_000_000 * target + image.argmax().item()
-    return torch.rand(image.shape[2:], generator=torch.Generator().manual_seed(seed))
-
-
-def even_map(model: nn.Module, layer: str, image: Tensor, target: int) -> Tensor:
-    """A map that is the same everywhere."""
-    return torch.ones(image.shape[2:])
-
-
-def score_edges(questions: Sequence[Question]) -> Scores:
-    """The scores of maps that know no network: how much each place of the picture differs from its neighbours."""
-    asked = iter(questions)
-    return score(lambda *_: find_edges(next(asked)), nn.Identity(), questions)
-
-
 def find_edges(question: Question) -> Tensor:
-    """The mean difference of neighbouring pixels, as large as the maps at the layer: (h, w)."""
+    """A map that knows no network: the mean difference of neighbouring pixels, as large as the maps at the layer."""
     across, down = (F.pad(question.picture.diff(dim=dim).abs().sum(0), pad) for dim, pad in EDGES)
     return F.adaptive_avg_pool2d((across + down)[None], question.activation.shape[2:])[0]
-
-
-def print_table(table: Mapping[str, Mapping[str, Scores]]) -> None:
-    """Print a row for each method: both scores with their intervals for drawn pictures and collages, one at random."""
-    print(f"{'':21}drawn pictures          collages                random")
-    print(f"{'':21}point  share  interval  point  share  interval   share")
-    for name, found in table.items():
-        cells = ""
-        for world in ("drawn", "photos"):
-            low, high = bootstrap(found[world].share, len(found[world].share) // 2)
-            interval = f"{100 * low:.0f}-{high:.0%}"
-            cells += f"{found[world].point.mean():5.0%}{found[world].share.mean():7.0%}{interval:>10}  "
-        print(f"{name:21}{cells}{found['random'].share.mean():6.0%}")
 
 
 def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Tensor | None = None) -> Picture:
@@ -182,7 +185,7 @@ def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Te
 # --- channels and probes ----------------------------------------------------------------------------------------------
 
 
-class Album(NamedTuple):
+class Drawn(NamedTuple):
     """Pictures of two things each, every pair of kinds as often, and what is known of them."""
 
     images: Tensor  # (N, 3, H, W) in [0, 1]
@@ -191,15 +194,20 @@ class Album(NamedTuple):
     drawn: Tensor  # (N,) a number from 0 to 4 that belongs to the pair of kinds, and was drawn by chance
 
 
-def draw_album(count: int, seed: int) -> Album:
+def draw_album(count: int, seed: int) -> Drawn:
     """Draw `count` pictures; the pairs of kinds take turns."""
     pairs = list(combinations(KINDS, 2))
     pictures = [scene(*pairs[n % len(pairs)], seed=seed + n) for n in range(count)]
     there = torch.tensor([[kind in each.labels for kind in KINDS] for each in pictures])
     background = torch.tensor([BACKGROUNDS.index(each.background) for each in pictures])
-    by_pair = torch.randint(len(BACKGROUNDS), (len(pairs),), generator=torch.Generator().manual_seed(0))
-    drawn = by_pair[torch.arange(count) % len(pairs)]
-    return Album(torch.stack([each.image for each in pictures]), there, background, drawn)
+    return Drawn(torch.stack([each.image for each in pictures]), there, background, draw_numbers(count))
+
+
+def draw_numbers(count: int, seed: int = 0) -> Tensor:
+    """The control task of an album (Hewitt & Liang 2019): a number from 0 to 4, drawn for each pair of kinds, (N,)."""
+    pairs = len(KINDS) * (len(KINDS) - 1) // 2
+    by_pair = torch.randint(len(BACKGROUNDS), (pairs,), generator=torch.Generator().manual_seed(seed))
+    return by_pair[torch.arange(count) % pairs]
 
 
 @torch.no_grad()
