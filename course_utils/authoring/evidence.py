@@ -32,7 +32,7 @@ from course_utils.lessons.methods import EVIDENCE, START, Experiment, Question
 from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 from course_utils.scenes.scene import scene
 from course_utils.vision import saliency, scores
-from course_utils.vision.networks import PictureNet, compute_logits, load_classifier, load_picture_net
+from course_utils.vision.networks import PictureNet, compute_logits, load_classifier, load_picture_net, picture_net_file
 from course_utils.vision.real import REAL
 
 PLAN, RESULTS = ASSETS / "evidence_plan.json", EVIDENCE
@@ -126,13 +126,11 @@ def train_network(plan: Plan, kind: str, seed: int, folder: Path = KEPT) -> Pict
     """Train a network of the plan, or load it from the folder if it has been trained there."""
     network = plan["networks"][kind]
     code = [inspect.getsource(each) for each in (train._fit, train._vary)]
-    path = folder / f"{network['number']}-{seed}-{hash_of(network, seed, code)}.pt"
+    number, kept = network["number"], folder / hash_of(network, seed, code)
+    path = picture_net_file(number, kept)
     if not path.is_file():
-        recipe = train.Recipe(**network["recipe"], seed=seed)
-        train.save_weights(train.train(network["number"], recipe), path)
-    model = PictureNet()
-    model.load_state_dict(torch.load(path, weights_only=True))
-    return model.eval()
+        train.save_weights(train.train(number, train.Recipe(**network["recipe"], seed=seed)), path)
+    return load_picture_net(number, kept)
 
 
 # --- parts: what is measured by itself --------------------------------------------------------------------------------
