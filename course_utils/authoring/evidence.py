@@ -12,6 +12,7 @@ import inspect
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import combinations
@@ -23,12 +24,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from course_utils.authoring import train
+from course_utils.authoring import known_causes, train
+from course_utils.authoring.known_causes import START, Experiment, Question
 from course_utils.authoring.source import FOLDER, read_source
 from course_utils.lessons import methods
 from course_utils.lessons.blind import fresh_pictures
 from course_utils.lessons.evidence import COLLAGE
-from course_utils.lessons.methods import EVIDENCE, START, Experiment, Question
+from course_utils.lessons.methods import EVIDENCE
 from course_utils.root import ASSETS, ROOT, CourseError, write_whole
 from course_utils.scenes.scene import scene
 from course_utils.vision import saliency, scores
@@ -40,16 +42,12 @@ KEPT = ROOT / "build" / "evidence"
 LESSON = FOLDER / "source" / "10_where_next.py"
 DEFINES = re.compile(r"(@torch\.no_grad\(\)\n)?def (run_with|grad_cam|integrated|smooth_grad|occlusion)|by_name = ")
 SCORES = ("point", "share")
-EXACT = (
-    "f(A_p)",
-    "f(A_p) - f(0)",
-)  # what each place gives, where no convolution mixes places, and without its constant
-# Beside these and the lesson's own cells, `try_training` stands for the code that draws pictures and trains.
+# What each place gives to the logit, where no convolution mixes places; and the same without its constant.
+EXACT = ("f(A_p)", "f(A_p) - f(0)")
+# Beside these, this file, `known_causes` and the lesson's cells. `try_training` stands for what draws and trains.
 CODE = (
     *(train._fit, train._vary),
-    *(methods.Experiment, methods.plan_experiment, methods.second_half, methods.second_half_of_real),
-    *(methods.parts_of_places, methods.randomise, methods.ask_fish, methods.ask_collages, methods.score),
-    *(methods.find_edges, methods.draw_album, methods.draw_numbers, methods.channel_means, methods.fit_probe),
+    *(methods.randomise, methods.draw_album, methods.draw_numbers, methods.channel_means, methods.fit_probe),
     *(saliency.upsample, scores.point, scores.points_at, scores.energy_inside, scores.grow),
 )
 
@@ -87,9 +85,9 @@ def hash_of(*parts: object) -> str:
 
 def hash_code() -> dict[str, str]:
     """The hash of each piece of code that makes results, by its name."""
-    here = Path(__file__).read_text(encoding="utf-8")
     found = {f"{each.__module__}.{each.__qualname__}": hash_of(inspect.getsource(each)) for each in CODE}
-    return {"the methods of lesson 10": hash_of(*_method_cells()), __name__: hash_of(here), **found}
+    whole = {each.__name__: hash_of(inspect.getsource(each)) for each in (sys.modules[__name__], known_causes)}
+    return {"the methods of lesson 10": hash_of(*_method_cells()), **whole, **found}
 
 
 def try_training() -> list[float]:
@@ -112,7 +110,7 @@ def _method_cells() -> list[str]:
 
 
 @cache
-def read_methods() -> dict[str, methods.Method]:
+def read_methods() -> dict[str, known_causes.Method]:
     """The methods that the cells of lesson 10 define, by the names that the lesson gives them."""
     names: dict[str, Any] = {"torch": torch, "F": F}
     exec("\n\n".join(_method_cells()), names)
@@ -172,7 +170,7 @@ def _lay_out(plan_text: str, kind: str) -> tuple[Experiment, Tensor, Tensor]:
     plan = json.loads(plan_text)
     given = plan["pictures"]
     pictures = fresh_pictures(given["count"], given["seed"])
-    experiment = methods.plan_experiment(pictures, given["there"], plan["networks"][kind]["causes"])
+    experiment = known_causes.plan_experiment(pictures, given["there"], plan["networks"][kind]["causes"])
     return experiment, experiment.full.images, experiment.truth(given["visible"], given["grown"])
 
 
@@ -186,13 +184,13 @@ def measure_maps(plan: Plan, model: PictureNet, kinds: Sequence[str], prove: boo
 
     prove: whether only the pictures count in which the experiment proves these causes.
     """
-    half, found = methods.second_half(model), {}
-    maps = explain(half, methods.ask_fish(model, *lay_out(plan, kinds[0])[1:]))
+    half, found = known_causes.second_half(model), {}
+    maps = explain(half, known_causes.ask_fish(model, *lay_out(plan, kinds[0])[1:]))
     for kind in kinds:
         experiment, images, truth = lay_out(plan, kind)
-        questions = methods.ask_fish(model, images, truth)
+        questions = known_causes.ask_fish(model, images, truth)
         proved = experiment.proves(model) if prove else torch.ones(len(images), dtype=torch.bool)
-        scored = {name: _round(methods.score(each, questions)) for name, each in maps.items()}
+        scored = {name: _round(known_causes.score(each, questions)) for name, each in maps.items()}
         found[kind] = {"proved": proved.tolist(), "scores": scored}
     return found | {"gap": find_gap(half, questions, maps["Integrated Gradients"])}
 
@@ -215,7 +213,7 @@ def find_gap(half: nn.Module, questions: Sequence[Question], parts: Sequence[Ten
     return round(max(gaps), 4)
 
 
-def _round(found: methods.Scores) -> Found:
+def _round(found: known_causes.Scores) -> Found:
     return {name: [round(each, 4) for each in getattr(found, name).tolist()] for name in SCORES}
 
 
@@ -224,8 +222,8 @@ def measure_edges(plan: Plan) -> Found:
     found = {}
     for kind in plan["networks"]:
         _, images, truth = lay_out(plan, kind)
-        questions = methods.ask_fish(load_picture_net(), images, truth)
-        scored = _round(methods.score([methods.find_edges(each) for each in questions], questions))
+        questions = known_causes.ask_fish(load_picture_net(), images, truth)
+        scored = _round(known_causes.score([known_causes.find_edges(each) for each in questions], questions))
         found[kind] = {"chance": scores.chance(truth), "scores": scored}
     return found
 
@@ -256,14 +254,14 @@ def measure_collages(plan: Plan) -> Found:
     """Score all methods on the real network, at each layer, and the exact parts of places where these are known."""
     network, found = load_classifier(REAL), {}
     for words, layer in plan["real layers"].items():
-        half, questions = methods.second_half_of_real(network, layer), methods.ask_collages(network, layer)
+        half, questions = known_causes.second_half_of_real(network, layer), known_causes.ask_collages(network, layer)
         maps = explain(half, questions)
         if words == "none":
             constant = half(0 * questions[0].activation).detach()[0]
-            maps[EXACT[0]] = [methods.parts_of_places(half, each.activation, each.target) for each in questions]
+            maps[EXACT[0]] = [known_causes.parts_of_places(half, each.activation, each.target) for each in questions]
             maps[EXACT[1]] = [part - constant[q.target] for part, q in zip(maps[EXACT[0]], questions, strict=True)]
         found[words] = {
-            "scores": {name: _round(methods.score(each, questions)) for name, each in maps.items()},
+            "scores": {name: _round(known_causes.score(each, questions)) for name, each in maps.items()},
             "gap": find_gap(half, questions, maps["Integrated Gradients"]),
         }
     return found

@@ -1,4 +1,4 @@
-"""What lesson 10 measures with: experiments, halves of networks, scores, recorded tables, probes, tokens.
+"""What lesson 10 shows and measures: recorded tables, maps side by side, probes, tokens.
 
 The methods themselves stand in the lesson. Each is a function `method(model, layer, image, target)`, which returns a
 map (h, w) with a sign: above 0 where a place speaks for the target.
@@ -7,163 +7,99 @@ map (h, w) with a sign: above 0 where a place speaks for the target.
 from __future__ import annotations
 
 import copy
-import functools
-from collections import OrderedDict
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from course_utils.lessons.blind import FISH, Album, add, remove
 from course_utils.lessons.channels import tells as tells
-from course_utils.lessons.evidence import COLLAGE, show_tiles
+from course_utils.lessons.evidence import show_tiles
 from course_utils.lessons.two_heads import encode, make_two_head_block
-from course_utils.root import ASSETS, require
+from course_utils.root import ASSETS
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
-from course_utils.vision.networks import Classifier, PictureNet, compute_logits, load_classifier
+from course_utils.vision.networks import load_classifier
 from course_utils.vision.patching import output_of
 from course_utils.vision.pictures import Picture, draw_heat
-from course_utils.vision.real import collage, photograph
+from course_utils.vision.real import photograph
 from course_utils.vision.saliency import relu, scale_to_unit, upsample
-from course_utils.vision.scores import energy_inside, grow, points_at, seeded
+from course_utils.vision.scores import seeded
 
-Method = Callable[[nn.Module, str, Tensor, int], Tensor]
 EVIDENCE = ASSETS / "evidence.json"  # what `make evidence` found
-START = "start"  # the first layer of a second half, which hands its input on
-EDGES = ((2, (0, 1)), (1, (0, 0, 0, 1)))  # along which dimension neighbours differ, and how to make up for the last one
 SENTENCE = ("the", "cat", "saw", "the", "dog")
 VIT, VIT_BLOCK = "vit_b_16", "encoder.layers.encoder_layer_11"
 
 
-# --- what an answer provably rests on --------------------------------------------------------------------------------
+# --- the recorded tables ----------------------------------------------------------------------------------------------
 
 
-class Experiment(NamedTuple):
-    """Four albums of the same pictures, which differ in suspects alone, to prove what the answer "fish" rests on."""
-
-    empty: Album
-    full: Album  # with all suspects that the experiment has
-    without: Album  # the full ones without the causes
-    alone: Album  # the empty ones with the causes
-
-    def proves(self, model: nn.Module) -> Tensor:
-        """Return in which pictures the causes are enough for the answer, and something of them is needed: (N,) bool."""
-        full, without, alone = (compute_logits(model, each.images)[:, FISH] > 0 for each in self[1:])
-        return full & ~without & alone
-
-    def truth(self, visible: float, grown: float) -> Tensor:
-        """Return where the causes are in the full pictures, (N, H, W) bool: all that differs when they are removed.
-
-        visible: the least difference of a colour that counts, of 1. grown: by how many pixels the places are enlarged.
-        """
-        return grow((self.full.images - self.without.images).abs().amax(1) > visible, grown)
+def read_evidence() -> dict[str, Any]:
+    """What `make evidence` found: the tables `causes`, `collages` and `probes`, and by what they were `made by`."""
+    return json.loads(EVIDENCE.read_text(encoding="utf-8"))
 
 
-def plan_experiment(pictures: Album, there: Sequence[str], causes: Sequence[str]) -> Experiment:
-    """Lay out the experiment that can prove `causes`, among the suspects `there`, on pictures without any of them."""
-    full = functools.reduce(add, there, pictures)
-    return Experiment(pictures, full, functools.reduce(remove, causes, full), functools.reduce(add, causes, pictures))
+def print_causes(causes: Mapping[str, Any], name: str) -> None:
+    """Print the "point" or the "share" of each method for each kind of network, in percent, with its interval."""
+    rows = {method: [] for method in next(iter(causes.values()))["methods"]}
+    rows |= {"(edges)": [], "(random networks)": [], "(chance)": []}
+    for found in causes.values():
+        for method, scored in found["methods"].items():
+            rows[method].append(_say_estimate(scored[name]["estimate"]))
+        untrained = [each for scored in found["methods"].values() for each in scored[name]["random"]]
+        rows["(edges)"].append(_say_estimate(found["edges"][name]))
+        rows["(random networks)"].append(f"{_percent(min(untrained))} to {_percent(max(untrained))}")
+        rows["(chance)"].append(_percent(found["chance"]))
+    print(f"{name:21}" + "".join(f"{kind:>16}" for kind in causes))
+    for row, cells in rows.items():
+        print(f"{row:21}" + "".join(f"{cell:>16}" for cell in cells))
 
 
-# --- the second halves ------------------------------------------------------------------------------------------------
+def print_differences(causes: Mapping[str, Any], name: str) -> None:
+    """Print how the methods differ by a score, in each kind of network: the planned pairs, and the first and the next."""
+    for kind, found in causes.items():
+        print(f"{name}, networks that rest on {kind}")
+        first = found["first"][name]
+        pairs = {pair: scored[name] for pair, scored in found["pairs"].items()}
+        pairs[f"first, {first['method']}, minus {first['next']}"] = first["difference"]
+        for pair, (mean, low, high) in pairs.items():
+            print(f"  {pair:58}{100 * mean:+4.0f}, interval {100 * low:+4.0f} to {100 * high:+4.0f}")
 
 
-def second_half(net: PictureNet) -> nn.Sequential:
-    """All of a picture network behind features.10, as a network of its own; its layer `START` has the maps."""
-    behind = [("start", nn.Identity()), ("features", net.features[11:]), ("avgpool", net.avgpool)]
-    return nn.Sequential(OrderedDict([*behind, ("flatten", nn.Flatten()), ("classifier", net.classifier)])).eval()
+def print_collages(collages: Mapping[str, Any]) -> None:
+    """Print both scores of each method on the collages, at each layer, and the range of the photographs' shares."""
+    print(f"{'':21}" + "".join(f"{layer:>36}" for layer in collages))
+    print(f"{'':21}" + f"{'point  share (photographs)':>36}" * len(collages))
+    for method in dict.fromkeys(method for found in collages.values() for method in found["methods"]):
+        cells = ""
+        for found in collages.values():
+            scored = found["methods"].get(method)
+            low, high = map(_percent, scored["photographs"]) if scored else ("", "")
+            words = f"{_percent(scored['point'])} {_percent(scored['share'])} ({low} to {high})" if scored else "-"
+            cells += f"{words:>36}"
+        print(f"{method:21}{cells}")
 
 
-def second_half_of_real(network: Classifier, layer: str) -> nn.Sequential:
-    """All of the real network behind `blocks.5.2`, or behind `blocks.6.0.bn2`, in the middle of its last block.
-
-    Two convolutions mix places behind the first, none behind the second. Raises `CourseError` for other layers.
-    """
-    model, block = network.model, network.model.blocks[6][0]
-    behind = {
-        "blocks.5.2": {"rest": model.blocks[5][3:], "block": block},
-        "blocks.6.0.bn2": {"conv_pwl": block.conv_pwl, "bn3": block.bn3},
-    }
-    parts = {"start": nn.Identity(), **behind[require("Layers", layer, behind)], "conv_head": model.conv_head}
-    parts |= {"bn2": model.bn2, "global_pool": model.global_pool, "classifier": model.classifier}
-    return nn.Sequential(OrderedDict(parts)).eval()
+def print_probes(probes: Mapping[str, Any]) -> None:
+    """Print how much a probe reads of each task in trained and in random networks, and the selectivity, in percent."""
+    print(f"{'':20}{'background':>16}{'control number':>16}{'selectivity':>16}")
+    for name in ("trained", "random"):
+        cells = [_say_estimate(probes[name][task]) for task in ("background", "control", "selectivity")]
+        print(f"{name + ' weights':20}" + "".join(f"{cell:>16}" for cell in cells))
+    commonest = [_percent(probes["commonest"][task]) for task in ("background", "control")]
+    print(f"{'(commonest answer)':20}" + "".join(f"{cell:>16}" for cell in commonest))
 
 
-@torch.no_grad()
-def parts_of_places(half: nn.Module, activation: Tensor, target: int) -> Tensor:
-    """Return what each place gives to the target's logit, (h, w), if no convolution of `half` mixes places: f(A_p).
-
-    The logit is the mean of these parts. activation: (1, K, h, w).
-    """
-    places = activation[0].flatten(1).T[:, :, None, None]
-    return half(places)[:, target].view(activation.shape[2:])
+def _say_estimate(estimate: Sequence[float]) -> str:
+    mean, low, high = map(_percent, estimate)
+    return f"{mean} ({low} to {high})"
 
 
-def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """A copy of the network with other, random weights: it has the same layers and has learned nothing."""
-    twin = copy.deepcopy(model)
-    with seeded(seed):
-        for module in twin.modules():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-    return twin.eval()
-
-
-# --- one rule for all methods -----------------------------------------------------------------------------------------
-
-
-class Question(NamedTuple):
-    """One picture as it stands at the layer, what is asked about it, and where the answer should lie."""
-
-    activation: Tensor  # (1, K, h, w)
-    target: int
-    truth: Tensor  # (H, W) bool, as large as the picture
-    picture: Tensor  # (3, H, W) in [0, 1]
-
-
-@torch.no_grad()
-def ask_fish(net: nn.Module, pictures: Tensor, truth: Tensor) -> list[Question]:
-    """One question for each of the pictures (N, 3, H, W), with their truth (N, H, W): why fish?"""
-    maps = output_of(net, "features.10", pictures)
-    return [Question(maps[n : n + 1], FISH, truth[n], pictures[n]) for n in range(len(pictures))]
-
-
-@torch.no_grad()
-def ask_collages(network: Classifier, layer: str) -> list[Question]:
-    """Two questions for each of the six collages of two photographs, one about each half (the grid pointing game)."""
-    found = []
-    for pair in combinations(COLLAGE, 2):
-        picture, halves = collage(*pair)
-        maps = output_of(network.model, layer, network.transform(picture)[None])
-        found += [
-            Question(maps, network.number_of(COLLAGE[name]), half, picture)
-            for name, half in zip(pair, halves, strict=True)
-        ]
-    return found
-
-
-class Scores(NamedTuple):
-    """What a method's maps reach, one number a question: (Q,) each."""
-
-    point: Tensor  # 1 where the hottest pixel lies on the truth, else 0
-    share: Tensor  # the share of the positive attribution on the truth
-
-
-def score(maps: Sequence[Tensor], questions: Sequence[Question]) -> Scores:
-    """Score maps (h, w), one for each question, by the one rule: the positive part, enlarged to the picture's size."""
-    heat = upsample(relu(torch.stack([*maps]).detach().float()), questions[0].truth.shape)
-    truth = torch.stack([each.truth for each in questions])
-    return Scores(points_at(heat, truth).double(), energy_inside(heat, truth))
-
-
-def find_edges(question: Question) -> Tensor:
-    """A map that knows no network: the mean difference of neighbouring pixels, as large as the maps at the layer."""
-    across, down = (F.pad(question.picture.diff(dim=dim).abs().sum(0), pad) for dim, pad in EDGES)
-    return F.adaptive_avg_pool2d((across + down)[None], question.activation.shape[2:])[0]
+def _percent(share: float) -> str:
+    return f"{100 * share + 0.0:.0f}"
 
 
 def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Tensor | None = None) -> Picture:
@@ -183,6 +119,16 @@ def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Te
 
 
 # --- channels and probes ----------------------------------------------------------------------------------------------
+
+
+def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
+    """A copy of the network with other, random weights: it has the same layers and has learned nothing."""
+    twin = copy.deepcopy(model)
+    with seeded(seed):
+        for module in twin.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+    return twin.eval()
 
 
 class Drawn(NamedTuple):
