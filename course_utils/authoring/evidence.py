@@ -180,7 +180,7 @@ def lay_out(plan: Plan, kind: str) -> tuple[Experiment, Tensor, Tensor]:
 
 
 def measure_maps(plan: Plan, model: PictureNet, kinds: Sequence[str], prove: bool = True) -> Found:
-    """Score all methods on a network by the causes of `kinds`; `gap` is how far Integrated Gradients is incomplete.
+    """Score all methods on a network by the causes of `kinds`; `gaps` say how complete Integrated Gradients is.
 
     prove: whether only the pictures count in which the experiment proves these causes.
     """
@@ -192,7 +192,7 @@ def measure_maps(plan: Plan, model: PictureNet, kinds: Sequence[str], prove: boo
         proved = experiment.proves(model) if prove else torch.ones(len(images), dtype=torch.bool)
         scored = {name: _round(known_causes.score(each, questions)) for name, each in maps.items()}
         found[kind] = {"proved": proved.tolist(), "scores": scored}
-    return found | {"gap": find_gap(half, questions, maps["Integrated Gradients"])}
+    return found | {"gaps": find_gaps(half, questions, maps["Integrated Gradients"])}
 
 
 def explain(half: nn.Module, questions: Sequence[Question]) -> dict[str, list[Tensor]]:
@@ -204,13 +204,20 @@ def explain(half: nn.Module, questions: Sequence[Question]) -> dict[str, list[Te
 
 
 @torch.no_grad()
-def find_gap(half: nn.Module, questions: Sequence[Question], parts: Sequence[Tensor]) -> float:
-    """The largest gap between the sum of the parts and what the logit gains over all zeros, as a share of this gain."""
-    gaps = []
+def find_gaps(half: nn.Module, questions: Sequence[Question], parts: Sequence[Tensor]) -> list[list[float]]:
+    """For each question, what the logit gains over all zeros, and how far the parts are from adding up to it."""
+    found = []
     for each, part in zip(questions, parts, strict=True):
         without, logit = half(torch.cat([0 * each.activation, each.activation]))[:, each.target]
-        gaps.append(((part.sum() - (logit - without)).abs() / (logit - without).abs()).item())
-    return round(max(gaps), 4)
+        gain = (logit - without).item()
+        found.append([round(gain, 4), round(abs(part.sum().item() - gain), 4)])
+    return found
+
+
+def _incomplete(gaps: Sequence[Sequence[float]]) -> Found:
+    """In how many questions the parts miss the gain by more than 1 %, and the largest miss, in units of the logit."""
+    over = sum(gap > 0.01 * abs(gain) for gain, gap in gaps)
+    return {"questions": len(gaps), "incomplete": over, "largest gap": max(gap for _, gap in gaps)}
 
 
 def _round(found: known_causes.Scores) -> Found:
@@ -262,7 +269,7 @@ def measure_collages(plan: Plan) -> Found:
             maps[EXACT[1]] = [part - constant[q.target] for part, q in zip(maps[EXACT[0]], questions, strict=True)]
         found[words] = {
             "scores": {name: _round(known_causes.score(each, questions)) for name, each in maps.items()},
-            "gap": find_gap(half, questions, maps["Integrated Gradients"]),
+            "gaps": find_gaps(half, questions, maps["Integrated Gradients"]),
         }
     return found
 
@@ -327,7 +334,7 @@ def _summarise_kind(plan: Plan, kind: str, parts: dict[str, Found], random: Sequ
     compare = partial(_compare, trained, kind)
     return {
         "proved": [_mean(each[kind]["proved"]) for each in trained],
-        "gap": max(each["gap"] for each in trained),
+        "integrated gradients": _incomplete([gap for each in trained for gap in each["gaps"]]),
         "chance": round(edges["chance"], 3),
         "methods": table,
         "edges": edged,
@@ -373,7 +380,7 @@ def _summarise_collages(found: Found) -> Found:
     about = [name for pair in combinations(COLLAGE, 2) for name in pair]  # the photograph of each question
     table: Found = {}
     for layer, given in found.items():
-        table[layer] = {"gap": given["gap"], "methods": {}}
+        table[layer] = {"integrated gradients": _incomplete(given["gaps"]), "methods": {}}
         for method, scored in given["scores"].items():
             asked = list(zip(about, scored["share"], strict=True))
             photos = [_mean([share for each, share in asked if each == photo]) for photo in COLLAGE]
@@ -394,4 +401,5 @@ def _probes(plan: Plan, parts: dict[str, Found], random: Sequence[Found]) -> Fou
         read = {task: torch.tensor([each["read"][task] for each in networks]).double() for task in tasks}
         found[name] = {task: estimate(values) for task, values in read.items()}
         found[name]["selectivity"] = estimate_difference(read["background"], read["control"])
+        found[name]["networks"] = {task: [_mean(row) for row in values.tolist()] for task, values in read.items()}
     return found

@@ -59,7 +59,7 @@ def print_causes(causes: Mapping[str, Any], name: str) -> None:
 
 
 def print_differences(causes: Mapping[str, Any], name: str) -> None:
-    """Print how the methods differ by a score, in each kind of network: the planned pairs, and the first and the next."""
+    """Print how methods differ by a score, in each kind of network: the planned pairs, and the first and the next."""
     for kind, found in causes.items():
         print(f"{name}, networks that rest on {kind}")
         first = found["first"][name]
