@@ -297,7 +297,7 @@ def estimate(values: Tensor) -> list[float]:
         answers = mean * (1 - mean) / variance
     else:  # all are equal: each picture counts as one answer
         answers, freedom = values.shape[1], values.shape[1] - 1
-    z = student.ppf(0.975, freedom)
+    z = float(student.ppf(0.975, freedom))
     centre, scale = mean + z**2 / (2 * answers), 1 + z**2 / answers
     reach = z * math.sqrt(mean * (1 - mean) / answers + z**2 / (4 * answers**2))
     return [round(each, 3) for each in (mean, (centre - reach) / scale, (centre + reach) / scale)]
@@ -305,7 +305,11 @@ def estimate(values: Tensor) -> list[float]:
 
 def estimate_difference(one: Tensor, other: Tensor) -> list[float]:
     """The same for the difference of paired values: [mean, low, high], in [-1, 1]."""
-    return [round(2 * each - 1, 3) for each in estimate((one - other + 1) / 2)]
+    difference = one - other
+    if difference[~difference.isnan()].any():
+        return [round(2 * each - 1, 3) for each in estimate((difference + 1) / 2)]
+    _, _, reach = estimate(difference)  # the share of pictures in which they could differ, though none was seen
+    return [0.0, -reach, reach]
 
 
 def summarise(plan: Plan, parts: dict[str, Found]) -> Found:
