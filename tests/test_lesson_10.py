@@ -111,7 +111,95 @@ def test_a_channel_rises_and_nothing_of_the_network_changes():
     assert {each.grad for each in net.parameters()} == {None}
 
 
-TEXTS
+TABLES = methods.read_evidence()
+KINDS_OF_NETWORKS = ("the fish", "the buoy", "the stamp", "buoy or stamp")
+
+
+def percent(share):
+    return f"{100 * share:.0f}%"
+
+
+def of_methods(name, kind):
+    """Of each method, what was found of one score in one kind of network."""
+    return {method: scored[name] for method, scored in TABLES["causes"][kind]["methods"].items()}
+
+
+def test_what_the_text_says_about_the_methods_that_come_first():
+    told, first = why("first_in_every_column"), {}
+    for name in ("share", "point"):
+        for kind in KINDS_OF_NETWORKS:
+            found = TABLES["causes"][kind]["first"][name]
+            first[name, kind] = found["method"]
+            assert found["difference"][1] <= 0 <= found["difference"][2], "each interval of their difference contains 0"
+    assert [first["share", kind] for kind in KINDS_OF_NETWORKS] == [
+        *("occlusion on maps", "HiResCAM", "HiResCAM", "SmoothGrad on maps")
+    ]
+    assert [first["point", kind] for kind in KINDS_OF_NETWORKS[:2]] == ["LayerCAM", "Integrated Gradients"]
+    assert first["point", "buoy or stamp"] == "LayerCAM"
+    assert sum(each["estimate"][0] > 0.99 for each in of_methods("point", "the stamp").values()) == 6, "nearly all"
+    each = {method: found["networks"] for method, found in of_methods("share", "buoy or stamp").items()}
+    ranks = [sorted(each, key=lambda method: each[method][n]).index("Grad-CAM") for n in range(5)]
+    assert (max(ranks), min(ranks)) == (6, 1), "first of seven, and last but one"
+    lowest, highest = min(each["Grad-CAM"]), max(each["Grad-CAM"])
+    assert f"give Grad-CAM shares from {percent(lowest)} to {percent(highest)}" in told
+
+
+def test_what_the_text_says_about_controls_and_pairs():
+    told = why("first_in_every_column")
+    random = {
+        name: {kind: max(each["random"][1] for each in of_methods(name, kind).values()) for kind in KINDS_OF_NETWORKS}
+        for name in ("share", "point")
+    }
+    on_fish, elsewhere = random["share"].pop("the fish"), max(random["share"].values())
+    assert f"no share is above {percent(on_fish)} for the fish and above {percent(elsewhere)} for the others" in told
+    assert f"fall to {percent(on_fish)} at most for the fish, and to {percent(elsewhere)} at most" in PAGE.prose
+    assert f"in up to {percent(max(random['point'].values()))} of the pictures" in told
+    assert TABLES["causes"]["the stamp"]["edges"]["point"][0] == 1
+    surely = []
+    for kind in KINDS_OF_NETWORKS:
+        shares, pairs = of_methods("share", kind), TABLES["causes"][kind]["pairs"]
+        assert min(shares, key=lambda method: shares[method]["estimate"][0]) == "Grad-CAM++"
+        assert pairs["LayerCAM minus HiResCAM"]["share"][2] < 0
+        surely += [kind] if pairs["HiResCAM minus Grad-CAM"]["share"][1] > 0 else []
+        smooth, plain = (shares[method]["estimate"][0] for method in ("SmoothGrad on maps", "HiResCAM"))
+        assert abs(smooth - plain) < 0.02
+        highest = max(each["random"][1] for each in shares.values())
+        assert shares["Integrated Gradients"]["estimate"][1] > highest, "far above that of random networks"
+    assert surely == ["the buoy", "the stamp"]
+    proved = [round(40 * share) for found in TABLES["causes"].values() for share in found["proved"]]
+    assert f"succeeded in {min(proved)} to {max(proved)} of the 40 pictures" in PAGE.prose
+    points = [of_methods("point", kind)["Grad-CAM"]["estimate"][0] for kind in KINDS_OF_NETWORKS[1:]]
+    assert f"on the cue in {percent(min(points))} to {percent(max(points))} of the pictures" in PAGE.prose
+
+
+def test_what_the_text_says_about_the_collages():
+    mixing, none = ({name: found["share"] for name, found in each["methods"].items()}
+                    for each in TABLES["collages"].values())  # fmt: skip
+    assert f"have {percent(none['f(A_p)'])} of their positive part in the correct half" in PAGE.prose
+    assert f"and {percent(none['f(A_p) - f(0)'])} are left" in PAGE.prose
+    gradients = f"HiResCAM and SmoothGrad have {percent(none['HiResCAM'])} and {percent(none['SmoothGrad on maps'])}"
+    assert gradients in PAGE.prose
+    assert (max(mixing, key=mixing.get), min(mixing, key=mixing.get)) == ("Integrated Gradients", "Grad-CAM")
+    best, least = percent(mixing["Integrated Gradients"]), percent(mixing["Grad-CAM"])
+    assert f"Integrated Gradients comes first with {best}, and Grad-CAM last with {least}" in PAGE.prose
+
+
+def test_what_the_text_says_about_probes_and_channels():
+    probes, told = TABLES["probes"], why("probe_of_a_random_network")
+    (random, drawn_random, more), (trained, drawn, selectivity) = (
+        [probes[name][task][0] for task in ("background", "control", "selectivity")] for name in ("random", "trained")
+    )
+    assert f"from {percent(random)} of the new pictures with random weights, and from {percent(trained)} with" in told
+    assert f"would be right in {percent(probes['commonest']['background'])}" in told
+    assert f"of the pair of things from {percent(drawn)} of the new pictures" in told
+    assert f"With random weights it reads {percent(drawn_random)}, as many as the commonest" in told
+    assert percent(drawn_random) == percent(probes["commonest"]["control"])
+    assert f"{100 * more:.0f} points with random weights. With trained ones it is {100 * selectivity:.0f}" in told
+    assert probes["trained"]["selectivity"][1] < 0 < probes["trained"]["selectivity"][2]
+    assert PAGE.shows("trained best channel: 1.00 where it was chosen, 1.00 on new pictures")
+    found = sorted(re.findall(r"random \d best channel: ([\d.]+) where", PAGE.in_one_line))
+    assert f"It is {found[0]} to {found[-1]} in these three" in why("best_of_96")
+
 
 EMPTY = fresh_pictures(4, seed=5)
 
