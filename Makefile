@@ -21,7 +21,7 @@ TORCHES = $(shell grep -oE '"torch(vision)?>=[^"]*"' pyproject.toml)
 option = $(if $($(1)),$(addsuffix =,$(2))'$(subst ','\'',$($(1)))')
 lesson = $(call option,LESSON,--lesson)
 
-.PHONY: help setup lab check doctor test test-all notebooks grade gradescope class instructor slides handout site cheatsheet release submit mutants train bench
+.PHONY: help setup lab check doctor test test-all notebooks grade gradescope class instructor slides handout site cheatsheet release submit mutants train evidence bench
 help:
 	@$(PYTHON) -m course_utils help
 setup: $(DONE)
@@ -35,7 +35,7 @@ submit: $(DONE)
 	@$(IN) course_utils submit $(if $(findstring command,$(origin NAME)),$(call option,NAME,--name)) $(ARGS)
 instructor slides gradescope: $(DONE)
 	@$(IN) course_utils $@ $(lesson) $(ARGS)
-doctor notebooks site cheatsheet release train: $(DONE)
+doctor notebooks site cheatsheet release train evidence: $(DONE)
 	@$(IN) course_utils $@ $(ARGS)
 mutants: $(DONE)
 	@$(IN) course_utils mutants $(lesson) $(call option,EXERCISE,--exercise) $(ARGS)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from lesson_pages import LessonPage, why
 
+from course_utils.authoring.known_causes import second_half
 from course_utils.authoring.source import FOLDER, read_source
 from course_utils.exercises.engine import find_prediction
 from course_utils.lessons import blind, methods, proofs
@@ -20,7 +21,7 @@ from course_utils.vision.saliency import cam
 from course_utils.vision.scores import grow
 
 PAGE = LessonPage("10_where_next")
-DEFINES = re.compile(r"(@torch\.no_grad\(\)\n)?def (run_with|grad_cam|integrated|occlusion|climb)")
+DEFINES = re.compile(r"(@torch\.no_grad\(\)\n)?def (run_with|grad_cam|integrated|smooth_grad|occlusion|climb)")
 
 
 @cache
@@ -37,7 +38,7 @@ def taught() -> dict:
 def half() -> tuple[torch.nn.Module, torch.Tensor]:
     """The second half of the picture network, and the maps of one picture where it starts."""
     net, image = load_picture_net(), scene("cat", "dog", seed=6).image[None]
-    return methods.second_half(net), net.features[:11]((image - 0.5) / 0.25).detach()
+    return second_half(net), net.features[:11]((image - 0.5) / 0.25).detach()
 
 
 def ask(name: str, **options: object) -> torch.Tensor:
@@ -68,7 +69,7 @@ def test_the_others_are_those_of_captum():
     attr = pytest.importorskip("captum.attr")
     net, maps = half()
     integral = attr.IntegratedGradients(net).attribute(maps, 0, 4, n_steps=8, method="riemann_middle")
-    assert alike(ask("integrated_gradients"), integral[0].sum(0))
+    assert alike(ask("integrated_gradients", steps=8, most=8), integral[0].sum(0))
     windows = {"sliding_window_shapes": (64, 2, 2), "strides": (64, 2, 2), "baselines": 0}
     assert alike(ask("occlusion"), attr.Occlusion(net).attribute(maps, target=4, **windows)[0, 0])
     with torch.random.fork_rng(devices=[]):
@@ -87,12 +88,17 @@ def test_with_average_pooling_and_a_linear_layer_behind_them_the_methods_are_one
     assert alike(taught()["occlusion"](net, "features.16", image, 4, side=1), wanted)
 
 
-def test_what_the_scores_and_intervals_count():
-    question = methods.Question(torch.rand(1, 1, 2, 2), 0, torch.eye(2).bool(), torch.rand(3, 2, 2))
-    found = methods.score(lambda *_: torch.tensor([[3.0, 1.0], [-5.0, 1.0]]), torch.nn.Identity(), [question])
-    assert (found.point.item(), found.share.item()) == (1, 4 / 5)
-    assert methods.bootstrap(torch.tensor([0.0, 0.0, 1.0, 1.0]), groups=2) == (0, 1)
-    assert methods.bootstrap(torch.tensor([0.0, 1.0, 0.0, 1.0]), groups=2) == (0.5, 0.5), "pictures, not questions"
+def test_the_parts_of_integrated_gradients_add_up_and_more_steps_than_allowed_are_not_taken():
+    net, maps = half()
+    with torch.no_grad():
+        gain = (net(maps) - net(0 * maps))[0, 4]
+    assert ask("integrated_gradients").sum().item() == pytest.approx(gain.item(), rel=0.01)
+    few = [ask("integrated_gradients", steps=steps, most=2) for steps in (1, 2)]
+    assert torch.equal(*few)
+    assert few[0].sum().item() != pytest.approx(gain.item(), rel=0.01)
+
+
+def test_a_channel_that_tells_two_kinds_of_pictures_apart():
     responses = torch.tensor([[3.0, 1.0], [2.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
     assert methods.tells(responses, torch.tensor([True, True, False, False])).tolist() == [3.5 / 4, 3 / 4]
 
@@ -106,78 +112,94 @@ def test_a_channel_rises_and_nothing_of_the_network_changes():
     assert {each.grad for each in net.parameters()} == {None}
 
 
-def test_what_the_text_says_about_the_table():
-    lines = PAGE.printed_by("methods.print_table").splitlines()[2:]
-    rows = {line[:22].strip(): [int(each) for each in re.findall(r"(\d+)%", line[22:])] for line in lines}
-    controls = [rows.pop(name) for name in list(rows) if name.startswith("(")]
-    point, share, _, photo_point, photo_share, _, random = (
-        dict(zip(rows, column, strict=True)) for column in zip(*rows.values(), strict=True)
-    )
+TABLES = methods.read_evidence()
+KINDS_OF_NETWORKS = ("the fish", "the buoy", "the stamp", "buoy or stamp")
 
-    def best(column):
-        return {name for name in column if column[name] == max(column.values())}
 
+def percent(share):
+    return f"{100 * share:.0f}%"
+
+
+def of_methods(name, kind):
+    """Of each method, what was found of one score in one kind of network."""
+    return {method: scored[name] for method, scored in TABLES["causes"][kind]["methods"].items()}
+
+
+def test_what_the_text_says_about_the_methods_that_come_first():
+    told, first = why("first_in_every_column"), {}
+    for name in ("share", "point"):
+        for kind in KINDS_OF_NETWORKS:
+            found = TABLES["causes"][kind]["first"][name]
+            first[name, kind] = found["method"]
+            assert found["difference"][1] <= 0 <= found["difference"][2], "each interval of their difference contains 0"
+    assert [first["share", kind] for kind in KINDS_OF_NETWORKS] == [
+        *("occlusion on maps", "HiResCAM", "HiResCAM", "SmoothGrad on maps")
+    ]
+    assert [first["point", kind] for kind in KINDS_OF_NETWORKS[:2]] == ["LayerCAM", "Integrated Gradients"]
+    assert first["point", "buoy or stamp"] == "LayerCAM"
+    assert sum(each["estimate"][0] > 0.99 for each in of_methods("point", "the stamp").values()) == 6, "nearly all"
+    each = {method: found["networks"] for method, found in of_methods("share", "buoy or stamp").items()}
+    ranks = [sorted(each, key=lambda method: each[method][n]).index("Grad-CAM") for n in range(5)]
+    assert (max(ranks), min(ranks)) == (6, 1), "first of seven, and last but one"
+    lowest, highest = min(each["Grad-CAM"]), max(each["Grad-CAM"])
+    assert f"give Grad-CAM shares from {percent(lowest)} to {percent(highest)}" in told
+
+
+def test_what_the_text_says_about_controls_and_pairs():
     told = why("first_in_every_column")
-    assert (best(point), best(share)) == ({"Integrated Gradients", "SmoothGrad"}, {"Grad-CAM"})
-    assert sorted(point, key=point.get)[:2] == ["Grad-CAM++", "Grad-CAM"]
-    assert (best(photo_point), best(photo_share)) == ({"LayerCAM", "Grad-CAM++"}, {"LayerCAM"})
-    assert f"in the collages, where it is at {photo_share['HiResCAM']}% and an even map" in told
-    assert f"and here it has {photo_share['Grad-CAM']}%" in told
-    assert f"all methods fall to {min(random.values())}% or {max(random.values())}%" in told
-    assert f"Edges have seen no network and reach {controls[-1][1]}%" in told
-    found = re.findall(r"(point|share) [+-]\d+%, interval ([+-]\d+)% to ([+-]\d+)%", PAGE.printed_by("def compare"))
-    signs = [(int(low) > 0) - (int(high) < 0) for _, low, high in found]
-    assert signs[:4] == [1, -1, 0, -1], "of the first pair, the difference of the shares stays"
-    assert signs[5::2] == [1, -1], "the second pair is the other way round in the collages"
+    random = {
+        name: {kind: max(each["random"][1] for each in of_methods(name, kind).values()) for kind in KINDS_OF_NETWORKS}
+        for name in ("share", "point")
+    }
+    on_fish, elsewhere = random["share"].pop("the fish"), max(random["share"].values())
+    assert f"no share is above {percent(on_fish)} for the fish and above {percent(elsewhere)} for the others" in told
+    assert f"fall to {percent(on_fish)} at most for the fish, and to {percent(elsewhere)} at most" in PAGE.prose
+    assert f"in up to {percent(max(random['point'].values()))} of the pictures" in told
+    assert TABLES["causes"]["the stamp"]["edges"]["point"][0] == 1
+    surely = []
+    for kind in KINDS_OF_NETWORKS:
+        shares, pairs = of_methods("share", kind), TABLES["causes"][kind]["pairs"]
+        assert min(shares, key=lambda method: shares[method]["estimate"][0]) == "Grad-CAM++"
+        assert pairs["LayerCAM minus HiResCAM"]["share"][2] < 0
+        surely += [kind] if pairs["HiResCAM minus Grad-CAM"]["share"][1] > 0 else []
+        smooth, plain = (shares[method]["estimate"][0] for method in ("SmoothGrad on maps", "HiResCAM"))
+        assert abs(smooth - plain) < 0.02
+        highest = max(each["random"][1] for each in shares.values())
+        assert shares["Integrated Gradients"]["estimate"][1] > highest, "far above that of random networks"
+    assert surely == ["the buoy", "the stamp"]
+    proved = [round(40 * share) for found in TABLES["causes"].values() for share in found["proved"]]
+    assert f"succeeded in {min(proved)} to {max(proved)} of the 40 pictures" in PAGE.prose
+    points = [of_methods("point", kind)["Grad-CAM"]["estimate"][0] for kind in KINDS_OF_NETWORKS[1:]]
+    assert f"on the cue in {percent(min(points))} to {percent(max(points))} of the pictures" in PAGE.prose
 
 
-def test_what_the_text_says_about_channels_and_probes():
+def test_what_the_text_says_about_the_collages():
+    mixing, none = ({name: found["share"] for name, found in each["methods"].items()}
+                    for each in TABLES["collages"].values())  # fmt: skip
+    assert f"have {percent(none['f(A_p)'])} of their positive part in the correct half" in PAGE.prose
+    assert f"and {percent(none['f(A_p) - f(0)'])} are left" in PAGE.prose
+    gradients = f"HiResCAM and SmoothGrad have {percent(none['HiResCAM'])} and {percent(none['SmoothGrad on maps'])}"
+    assert gradients in PAGE.prose
+    assert (max(mixing, key=mixing.get), min(mixing, key=mixing.get)) == ("Integrated Gradients", "Grad-CAM")
+    best, least = percent(mixing["Integrated Gradients"]), percent(mixing["Grad-CAM"])
+    assert f"Integrated Gradients comes first with {best}, and Grad-CAM last with {least}" in PAGE.prose
+
+
+def test_what_the_text_says_about_probes_and_channels():
+    probes, told = TABLES["probes"], why("probe_of_a_random_network")
+    (random, drawn_random, more), (trained, drawn, selectivity) = (
+        [probes[name][task][0] for task in ("background", "control", "selectivity")] for name in ("random", "trained")
+    )
+    assert f"from {percent(random)} of the new pictures with random weights, and from {percent(trained)} with" in told
+    assert f"would be right in {percent(probes['commonest']['background'])}" in told
+    assert f"of the pair of things from {percent(drawn)} of the new pictures" in told
+    assert f"With random weights it reads {percent(drawn_random)}, as many as the commonest" in told
+    assert percent(drawn_random) == percent(probes["commonest"]["control"])
+    assert f"{100 * more:.0f} points with random weights. With trained ones it is {100 * selectivity:.0f}" in told
+    assert probes["trained"]["selectivity"][1] < 0 < probes["trained"]["selectivity"][2]
     assert PAGE.shows("trained best channel: 1.00 where it was chosen, 1.00 on new pictures")
     found = sorted(re.findall(r"random \d best channel: ([\d.]+) where", PAGE.in_one_line))
     assert f"It is {found[0]} to {found[-1]} in these three" in why("best_of_96")
-    (trained, drawn), (random, by_chance) = (
-        re.findall(rf"{name} weights, \w+ *: +\d+% of .*? learned on, +(\d+)% of new ones", PAGE.in_one_line)
-        for name in ("trained", "random")
-    )
-    told = why("probe_of_a_random_network")
-    assert f"from {random}% of the new pictures with random weights, and from {trained}% with trained ones" in told
-    assert f"of the pair of things from {drawn}% of the new pictures" in told
-    assert f"reads it from {by_chance}%, and always naming the most frequent number is right in 29%" in told
-
-
-def test_what_the_text_says_about_chance_and_about_other_random_networks():
-    told, album = why("probe_of_a_random_network"), methods.draw_album(135, seed=2000)
-    known, new = slice(0, 90), slice(90, None)
-    for answers in (album.background, album.drawn):
-        assert round(100 * answers[new].bincount().max().item() / len(answers[new])) == 29
-    read = {"background": [], "number": []}
-    for seed in range(6):
-        features = methods.channel_means(methods.randomise(load_picture_net(), seed), "features.16", album.images)
-        for name, answers in {"background": album.background, "number": album.drawn}.items():
-            right = methods.fit_probe(features[known], answers[known])(features[new]) == answers[new]
-            read[name].append(round(100 * right.float().mean().item()))
-    assert f"In six random networks it was {min(read['background'])}% to {max(read['background'])}%" in told
-    assert f"the lowest of six random networks: they had {min(read['number'])}% to {max(read['number'])}%" in told
-
-
-@pytest.mark.slow
-def test_what_the_text_says_about_the_methods_on_other_random_networks():
-    names = (
-        "grad_cam",
-        "hires_cam",
-        "layer_cam",
-        "grad_cam_plus_plus",
-        "integrated_gradients",
-        "smooth_grad",
-        "occlusion",
-    )
-    found = []
-    for seed in range(5):
-        twin = methods.randomise(load_picture_net(), seed)
-        half, questions = methods.second_half(twin), methods.ask_pictures(twin, 4, 912)
-        found += [methods.score(method, half, questions).share.mean().item() for method in map(taught().get, names)]
-    told = why("first_in_every_column")
-    assert f"network; five of them gave {min(found):.0%} to {max(found):.0%}" in told
 
 
 EMPTY = fresh_pictures(4, seed=5)

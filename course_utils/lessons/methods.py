@@ -1,4 +1,4 @@
-"""What lesson 10 measures with: halves of networks, scores with their intervals, probes, tokens.
+"""What lesson 10 shows and measures: recorded tables, maps side by side, probes, tokens.
 
 The methods themselves stand in the lesson. Each is a function `method(model, layer, image, target)`, which returns a
 map (h, w) with a sign: above 0 where a place speaks for the target.
@@ -7,160 +7,99 @@ map (h, w) with a sign: above 0 where a place speaks for the target.
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
+import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from course_utils.lessons.channels import tells as tells
-from course_utils.lessons.evidence import COLLAGE, draw_things, show_tiles
+from course_utils.lessons.evidence import show_tiles
 from course_utils.lessons.two_heads import encode, make_two_head_block
+from course_utils.root import ASSETS
 from course_utils.scenes.scene import BACKGROUNDS, KINDS, scene
-from course_utils.vision.networks import Classifier, PictureNet, load_classifier
+from course_utils.vision.networks import load_classifier
 from course_utils.vision.patching import output_of
 from course_utils.vision.pictures import Picture, draw_heat
-from course_utils.vision.real import collage, photograph
+from course_utils.vision.real import photograph
 from course_utils.vision.saliency import relu, scale_to_unit, upsample
-from course_utils.vision.scores import energy_inside, points_at, seeded
+from course_utils.vision.scores import seeded
 
-Method = Callable[[nn.Module, str, Tensor, int], Tensor]
-START = "start"  # the first layer of a second half, which hands its input on
-EDGES = ((2, (0, 1)), (1, (0, 0, 0, 1)))  # along which dimension neighbours differ, and how to make up for the last one
+EVIDENCE = ASSETS / "evidence.json"  # what `make evidence` found
 SENTENCE = ("the", "cat", "saw", "the", "dog")
 VIT, VIT_BLOCK = "vit_b_16", "encoder.layers.encoder_layer_11"
 
 
-class Question(NamedTuple):
-    """One picture as it stands at the layer, what is asked about it, and where the answer should lie."""
-
-    activation: Tensor  # (1, K, h, w)
-    target: int
-    truth: Tensor  # (H, W) bool, as large as the picture
-    picture: Tensor  # (3, H, W) in [0, 1]
+# --- the recorded tables ----------------------------------------------------------------------------------------------
 
 
-# --- the second halves ------------------------------------------------------------------------------------------------
+def read_evidence() -> dict[str, Any]:
+    """What `make evidence` found: the tables `causes`, `collages` and `probes`, and by what they were `made by`."""
+    return json.loads(EVIDENCE.read_text(encoding="utf-8"))
 
 
-def second_half(net: PictureNet) -> nn.Sequential:
-    """All of a picture network behind features.10, as a network of its own; its layer `START` has the maps."""
-    behind = [("start", nn.Identity()), ("features", net.features[11:]), ("avgpool", net.avgpool)]
-    return nn.Sequential(OrderedDict([*behind, ("flatten", nn.Flatten()), ("classifier", net.classifier)])).eval()
+def print_causes(causes: Mapping[str, Any], name: str) -> None:
+    """Print the "point" or the "share" of each method for each kind of network, in percent, with its interval."""
+    rows = {method: [] for method in next(iter(causes.values()))["methods"]}
+    rows |= {"(edges)": [], "(random networks)": [], "(chance)": []}
+    for found in causes.values():
+        for method, scored in found["methods"].items():
+            rows[method].append(_say_estimate(scored[name]["estimate"]))
+        untrained = [each for scored in found["methods"].values() for each in scored[name]["random"]]
+        rows["(edges)"].append(_say_estimate(found["edges"][name]))
+        rows["(random networks)"].append(f"{_percent(min(untrained))} to {_percent(max(untrained))}")
+        rows["(chance)"].append(_percent(found["chance"]))
+    print(f"{name:21}" + "".join(f"{kind:>16}" for kind in causes))
+    for row, cells in rows.items():
+        print(f"{row:21}" + "".join(f"{cell:>16}" for cell in cells))
 
 
-@torch.no_grad()
-def ask_pictures(net: PictureNet, count: int, seed: int) -> list[Question]:
-    """Two questions for each of `count` pictures of two things: why the one, why the other? Picture by picture."""
-    things = draw_things(count, seed)
-    maps = net.features[:11]((things.images - 0.5) / 0.25)
-    return [
-        Question(maps[n : n + 1], int(kinds[n]), things.masks[n + count * half], things.images[n])
-        for n in range(count)
-        for half, kinds in enumerate((things.one, things.two))
-    ]
+def print_differences(causes: Mapping[str, Any], name: str) -> None:
+    """Print how methods differ by a score, in each kind of network: the planned pairs, and the first and the next."""
+    for kind, found in causes.items():
+        print(f"{name}, networks that rest on {kind}")
+        first = found["first"][name]
+        pairs = {pair: scored[name] for pair, scored in found["pairs"].items()}
+        pairs[f"first, {first['method']}, minus {first['next']}"] = first["difference"]
+        for pair, (mean, low, high) in pairs.items():
+            print(f"  {pair:58}{100 * mean:+4.0f}, interval {100 * low:+4.0f} to {100 * high:+4.0f}")
 
 
-def second_half_of_real(network: Classifier) -> nn.Sequential:
-    """All of the real network behind the ReLU6 in the middle of its last block, blocks.6.0.bn2."""
-    model = network.model
-    block = model.blocks[6][0]
-    parts = {"start": nn.Identity(), "conv_pwl": block.conv_pwl, "bn3": block.bn3, "conv_head": model.conv_head}
-    parts |= {"bn2": model.bn2, "global_pool": model.global_pool, "classifier": model.classifier}
-    return nn.Sequential(OrderedDict(parts)).eval()
-
-
-@torch.no_grad()
-def ask_collages(network: Classifier) -> list[Question]:
-    """Two questions for each of the six collages of two photographs, one about each half."""
-    found, kept = [], []
-    with network.model.blocks[6][0].bn2.register_forward_hook(lambda module, args, output: kept.append(output)):
-        for pair in combinations(COLLAGE, 2):
-            picture, halves = collage(*pair)
-            network.model(network.transform(picture)[None])
-            for name, half in zip(pair, halves, strict=True):
-                found.append(Question(kept[-1], network.number_of(COLLAGE[name]), half, picture))
-    return found
-
-
-def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """A copy of the network with other, random weights: it has the same layers and has learned nothing."""
-    twin = copy.deepcopy(model)
-    with seeded(seed):
-        for module in twin.modules():
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
-    return twin.eval()
-
-
-# --- one rule for all methods -----------------------------------------------------------------------------------------
-
-
-class Scores(NamedTuple):
-    """What a method's maps reach, one number a question: (Q,) each."""
-
-    point: Tensor  # 1 where the hottest pixel lies on the truth, else 0
-    share: Tensor  # the share of the positive attribution on the truth
-
-
-def score(method: Method, model: nn.Module, questions: Sequence[Question]) -> Scores:
-    """Explain each question and score it by the one rule: the positive part, enlarged to the picture's size."""
-    raw = [method(model, START, each.activation, each.target).detach() for each in questions]
-    size = questions[0].truth.shape
-    heat = upsample(relu(torch.stack(raw).float()), size)
-    truth = torch.stack([each.truth for each in questions])
-    return Scores(points_at(heat, truth).double(), energy_inside(heat, truth))
-
-
-def bootstrap(values: Tensor, groups: int, rounds: int = 2000, seed: int = 0) -> tuple[float, float]:
-    """The 95% interval of the mean of values (Q,), by drawing `groups` groups of neighbours again and again.
-
-    Questions about one picture are no independent ones, so that pictures are drawn and not questions.
-    """
-    means = values.double().reshape(groups, -1).mean(1)
-    drawn = torch.randint(groups, (rounds, groups), generator=torch.Generator().manual_seed(seed))
-    low, high = means[drawn].mean(1).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
-    return low, high
-
-
-def random_map(model: nn.Module, layer: str, image: Tensor, target: int) -> Tensor:
-    """A map drawn by chance, another one for each picture and target."""
-    seed = 1_000_000 * target + image.argmax().item()
-    return torch.rand(image.shape[2:], generator=torch.Generator().manual_seed(seed))
-
-
-def even_map(model: nn.Module, layer: str, image: Tensor, target: int) -> Tensor:
-    """A map that is the same everywhere."""
-    return torch.ones(image.shape[2:])
-
-
-def score_edges(questions: Sequence[Question]) -> Scores:
-    """The scores of maps that know no network: how much each place of the picture differs from its neighbours."""
-    asked = iter(questions)
-    return score(lambda *_: find_edges(next(asked)), nn.Identity(), questions)
-
-
-def find_edges(question: Question) -> Tensor:
-    """The mean difference of neighbouring pixels, as large as the maps at the layer: (h, w)."""
-    across, down = (F.pad(question.picture.diff(dim=dim).abs().sum(0), pad) for dim, pad in EDGES)
-    return F.adaptive_avg_pool2d((across + down)[None], question.activation.shape[2:])[0]
-
-
-def print_table(table: Mapping[str, Mapping[str, Scores]]) -> None:
-    """Print a row for each method: both scores with their intervals for drawn pictures and collages, one at random."""
-    print(f"{'':21}drawn pictures          collages                random")
-    print(f"{'':21}point  share  interval  point  share  interval   share")
-    for name, found in table.items():
+def print_collages(collages: Mapping[str, Any]) -> None:
+    """Print both scores of each method on the collages, at each layer, and the range of the photographs' shares."""
+    print(f"{'':21}" + "".join(f"{layer:>36}" for layer in collages))
+    print(f"{'':21}" + f"{'point  share (photographs)':>36}" * len(collages))
+    for method in dict.fromkeys(method for found in collages.values() for method in found["methods"]):
         cells = ""
-        for world in ("drawn", "photos"):
-            low, high = bootstrap(found[world].share, len(found[world].share) // 2)
-            interval = f"{100 * low:.0f}-{high:.0%}"
-            cells += f"{found[world].point.mean():5.0%}{found[world].share.mean():7.0%}{interval:>10}  "
-        print(f"{name:21}{cells}{found['random'].share.mean():6.0%}")
+        for found in collages.values():
+            scored = found["methods"].get(method)
+            low, high = map(_percent, scored["photographs"]) if scored else ("", "")
+            words = f"{_percent(scored['point'])} {_percent(scored['share'])} ({low} to {high})" if scored else "-"
+            cells += f"{words:>36}"
+        print(f"{method:21}{cells}")
+
+
+def print_probes(probes: Mapping[str, Any]) -> None:
+    """Print how much a probe reads of each task in trained and in random networks, and the selectivity, in percent."""
+    print(f"{'':20}{'background':>16}{'control number':>16}{'selectivity':>16}")
+    for name in ("trained", "random"):
+        cells = [_say_estimate(probes[name][task]) for task in ("background", "control", "selectivity")]
+        print(f"{name + ' weights':20}" + "".join(f"{cell:>16}" for cell in cells))
+    commonest = [_percent(probes["commonest"][task]) for task in ("background", "control")]
+    print(f"{'(commonest answer)':20}" + "".join(f"{cell:>16}" for cell in commonest))
+
+
+def _say_estimate(estimate: Sequence[float]) -> str:
+    mean, low, high = map(_percent, estimate)
+    return f"{mean} ({low} to {high})"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share + 0.0:.0f}"
 
 
 def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Tensor | None = None) -> Picture:
@@ -182,7 +121,17 @@ def show_maps(picture: Tensor, maps: Mapping[str, Tensor], title: str, truth: Te
 # --- channels and probes ----------------------------------------------------------------------------------------------
 
 
-class Album(NamedTuple):
+def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
+    """A copy of the network with other, random weights: it has the same layers and has learned nothing."""
+    twin = copy.deepcopy(model)
+    with seeded(seed):
+        for module in twin.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+    return twin.eval()
+
+
+class Drawn(NamedTuple):
     """Pictures of two things each, every pair of kinds as often, and what is known of them."""
 
     images: Tensor  # (N, 3, H, W) in [0, 1]
@@ -191,15 +140,20 @@ class Album(NamedTuple):
     drawn: Tensor  # (N,) a number from 0 to 4 that belongs to the pair of kinds, and was drawn by chance
 
 
-def draw_album(count: int, seed: int) -> Album:
+def draw_album(count: int, seed: int) -> Drawn:
     """Draw `count` pictures; the pairs of kinds take turns."""
     pairs = list(combinations(KINDS, 2))
     pictures = [scene(*pairs[n % len(pairs)], seed=seed + n) for n in range(count)]
     there = torch.tensor([[kind in each.labels for kind in KINDS] for each in pictures])
     background = torch.tensor([BACKGROUNDS.index(each.background) for each in pictures])
-    by_pair = torch.randint(len(BACKGROUNDS), (len(pairs),), generator=torch.Generator().manual_seed(0))
-    drawn = by_pair[torch.arange(count) % len(pairs)]
-    return Album(torch.stack([each.image for each in pictures]), there, background, drawn)
+    return Drawn(torch.stack([each.image for each in pictures]), there, background, draw_numbers(count))
+
+
+def draw_numbers(count: int, seed: int = 0) -> Tensor:
+    """The control task of an album (Hewitt & Liang 2019): a number from 0 to 4, drawn for each pair of kinds, (N,)."""
+    pairs = len(KINDS) * (len(KINDS) - 1) // 2
+    by_pair = torch.randint(len(BACKGROUNDS), (pairs,), generator=torch.Generator().manual_seed(seed))
+    return by_pair[torch.arange(count) % pairs]
 
 
 @torch.no_grad()
