@@ -1,6 +1,7 @@
 """Questions about an answer that passes: what is true is what a second run shows, and nothing is left behind."""
 
 import contextlib
+import inspect
 
 import pytest
 import torch
@@ -161,6 +162,7 @@ def test_only_a_front_end_shows_a_question_and_the_ticket_comes_first():
         assert question.startswith("A question about your own code")
         assert front.run("later", "1") == ["1"], "and never below another cell"
         assert len(front.run("papermill", "check(make_twelve)", metadata={}, allow_stdin=False)) == 1
+        assert len(front.run("class", f"{inspect.getsource(SaveOutput)}\ncheck(SaveOutput)")) == 2
         failing = front.run("wrong", "def make_twelve(w): return w.register_hook(abs)\ncheck(make_twelve)")
         assert "your own code" not in " ".join(failing)
     finally:

@@ -118,10 +118,11 @@ def _in_turn(source: Source) -> list[tuple[str, ast.AST, Instead, ast.stmt]]:
     found = [(*edit, homes[id(edit[1])]) for edit in edits_of(source.tree, {}) if id(edit[1]) in homes]
     found = [edit for edit in found if edit[0] not in UNFAIR and not _is_silly(source, edit[1], edit[3])]
     found.sort(key=lambda edit: _rank(source.tree, *edit[:2]))
-    turns: dict[int, Iterator[int]] = defaultdict(itertools.count)
-    return [
-        edit for _, edit in sorted(((next(turns[edit[3].lineno]), edit) for edit in found), key=lambda each: each[0])
-    ]
+    by_line = defaultdict(list)
+    for edit in found:
+        by_line[edit[3].lineno].append(edit)
+    turns = itertools.zip_longest(*by_line.values())
+    return [edit for turn in turns for edit in turn if edit]
 
 
 def _rank(tree: ast.AST, operator: str, old: ast.AST) -> int:
@@ -162,11 +163,13 @@ def _write(source: Source, operator: str, old: ast.AST, new: Instead, home: ast.
 
 
 def _leave_out(source: Source, node: ast.AST, instead: str = "pass") -> tuple[str, str, str] | None:
+    """A statement with lines of its own is left out, or a decorator, in whose place nothing need stand."""
     start, end = node.lineno - 1, node.end_lineno
     first, last = source.lines[start], source.lines[end - 1]
     indent = len(first) - len(first.lstrip())
-    alone = node.col_offset <= indent + (not instead) and not last.encode()[node.end_col_offset :].strip(b" )")
-    if not alone or end - start > MOST_LINES:
+    is_first = node.col_offset == (indent if instead else indent + len("@"))
+    is_last = not last.encode()[node.end_col_offset :].strip()
+    if not (is_first and is_last) or end - start > MOST_LINES:
         return None
     lines = [*source.lines[:start], " " * indent + instead, *[""] * (end - start - 1), *source.lines[end:]]
     text = f"`{first.strip()}`"

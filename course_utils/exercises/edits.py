@@ -13,6 +13,7 @@ import difflib
 import functools
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -117,7 +118,9 @@ def define(source: str, name: str, namespace: Mapping[str, object]) -> Callable 
     """The function or class that a text defines among the names of `namespace`; None where it cannot be defined."""
     own = dict(namespace)
     try:
-        exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # nobody has written it
+            exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
     except Exception:  # for what is no Python, and whatever a decorator, a default or the code of a class raises
         return None
     return own[name]

@@ -178,13 +178,9 @@ def _say_value(fact: Fact) -> str:
         return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
     if stage is Stage.WRONG_SHAPE:
         return f"{subject} a tensor of shape {tuple(part['shape'])}{_at(path)}, not of shape {tuple(expected['shape'])}"
-    is_other_kind = {part["type"], expected["type"]} in LOOK_ALIKE and not path
-    if (
-        mine != show(fact.expected)
-        and not is_other_kind
-        and " that begins with " not in mine
-        and len(f"{subject} {mine}") <= LONGEST
-    ):
+    looks_alike = mine == show(fact.expected) or ({part["type"], expected["type"]} in LOOK_ALIKE and not path)
+    is_short = " that begins with " not in mine and len(f"{subject} {mine}") <= LONGEST
+    if is_short and not looks_alike:
         return f"{subject} {mine}"
     names = name_type(fact.mine), name_type(fact.expected)
     if names[0] != names[1]:
@@ -217,19 +213,20 @@ def _say_now(fact: Fact) -> str:
 
 def ask_input(subject: Subject) -> Question | None:
     """Which of some inputs the answer gets wrong when a line is changed; it gets the others right."""
-    cases = reversed([*enumerate(subject.own)])
-    told = {subject.tell_case(at): at for at, case in cases if 0 < len(case["given"]) <= LONGEST_INPUT}
+    texts = [subject.tell_case(at) for at in range(len(subject.own))]
+    told = [text for text in dict.fromkeys(texts) if 0 < len(text) <= LONGEST_INPUT]
     if len(told) < FEWEST_OPTIONS:
         return None
     for change in subject.changes(share=0.5):
         key = f"{change.key}, which input"
         wrong = _find_wrong(subject, change) if key not in subject.asked else []
-        right = [given for given, at in told.items() if at not in wrong]
-        failing = [given for given, at in told.items() if at in wrong]
+        failing = [text for text in told if text in [texts[at] for at in wrong]]
+        right = [text for text in told if text not in failing]
         if len(failing) != 1 or len(right) < FEWEST_OPTIONS - 1 or _find_wrong(subject, change) != wrong:
             continue
         text = f"{change.words}\nYour function would then get one of these inputs wrong. Which one?"
-        return _question(subject, change, key, text, shuffle([*failing, *right], text), failing[0], told[failing[0]])
+        at = next(at for at in wrong if texts[at] == failing[0])
+        return _question(subject, change, key, text, shuffle([*failing, *right], text), failing[0], at)
     return None
 
 
