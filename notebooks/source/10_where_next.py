@@ -128,8 +128,6 @@ CHOICES = {
 
 
 class Suspects(Explorer):
-    """One of some networks, one picture of the case, and what is in it."""
-
     look = staticmethod(lambda **state: View(*blind.look(**state)))
 
     def __init__(self, letters, number=1):
