@@ -318,7 +318,7 @@ def test_the_command_trains_unless_told_and_measures_all(tmp_path, monkeypatch, 
     for number in every:  # the same weights give the same bytes
         assert picture_net_file(number, tmp_path).read_bytes() == picture_net_file(number).read_bytes()
     printed = capsys.readouterr().out
-    assert printed.count("6 pictures: all things right") == 2 * len(every)
+    assert printed.count("6 pictures: all things right") == 2 * FIRST_SLIM
     assert printed.count("says fish to pictures with one thing alone: fish ") == len(every)
     assert printed.count("says fish to pictures without one thing: fish ") == len(every)
     assert printed.count("then training") == (len(every) if trained else 0)

@@ -35,7 +35,7 @@
 # | 0 to 15 | Four networks, one score · Change one thing at a time | pairs at the explorer, one network each; nobody tells a suspicion; the prediction with discussion and a second vote | the experiment with a hook |
 # | 15 to 28 | State your verdict, and prove it · What the maps had said | the table of what a proof needs; exercise {prove}; the maps only after everybody has tried; one vote | nothing |
 # | 28 to 43 | Three more networks · The verdict on the case | one network for each third of the room; exercise {find_cause}; then the verdicts, each with its control | the other two networks |
-# | 43 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote; exercise {share_on_the_cut} | the three methods with many versions |
+# | 43 to 53 | Seven methods, one hook | Grad-CAM at the board, one symbol changed for each method; one vote | the three methods with many versions; exercise {share_on_the_cut} |
 # | 53 to 58 | Pause | the first half can end here | nothing |
 # | 58 to 66 | One table | the rules, from the room, before those of the lesson; one vote; what the same layer means | *What the literature says* |
 # | 66 to 79 | What can be read at a layer? | ask for the control before you show it; one vote; exercise {logits_without} | nothing |
@@ -123,8 +123,6 @@ CHOICES = {
 
 
 class Suspects(Explorer):
-    """One of some networks, one picture of the case, and what is in it."""
-
     look = staticmethod(lambda **state: View(*blind.look(**state)))
 
     def __init__(self, letters, number=1):
@@ -665,8 +663,8 @@ with net.features[16].register_forward_hook(cut):
 # %% tags=["why"]
 why("heat_behind_the_cut")
 
-# %% [markdown]
-# ### Exercise · A unit test for any method
+# %% [markdown] tags=["more"]
+# ### More: Exercise · A unit test for any method
 #
 # Make a tool of this: it should test a method that you do not know, on a network that you do not know.
 
