@@ -86,7 +86,7 @@ def test_the_answer_is_what_another_run_shows():
 
 
 def test_an_option_is_not_true_at_another_moment_either():
-    """When the case is over, w.grad is [4., 3.] in any case, unless an error came in the call: nothing ran after that."""
+    """When the case is over, w.grad is [4., 3.] in any case, unless an error came in the call and ended all."""
     keys, offered = [], "`w.grad` is [4., 3.]."
     while asked := make_question(find("make_twelve"), make_twelve, keys):
         keys.append(asked.key)
