@@ -85,6 +85,15 @@ def test_the_answer_is_what_another_run_shows():
     assert asked.explain() == f"In the first backward your tensor hook on `w` {reason}"
 
 
+def test_an_option_is_not_true_at_another_moment_either():
+    """When the case is over, w.grad is [4., 3.] in any case, unless an error came in the call and ended all."""
+    keys, offered = [], "`w.grad` is [4., 3.]."
+    while asked := make_question(find("make_twelve"), make_twelve, keys):
+        keys.append(asked.key)
+        assert offered not in asked.options or offered == asked.answer or "error stops" in asked.answer
+    assert len(keys) > 1
+
+
 @pytest.mark.parametrize("answer", [make_twelve, silence_channel, hooked, SaveOutput, strongest_channels])
 def test_options_differ_one_is_true_and_none_is_asked_again(answer):
     exercise, keys, texts = find(answer.__name__), [], set()

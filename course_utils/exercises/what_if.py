@@ -45,11 +45,15 @@ class Said(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """A change, all that is different when it is run, and all that is seen then, by the words for what it is."""
+    """A change, all that is different when it is run, and all that is seen then, by the words for what it is.
+
+    Where an error came after the call, the run `is_cut`: what was true before the error is not known.
+    """
 
     change: Change
     said: list[Said]
     seen: list[tuple[str, Plain]]
+    is_cut: bool
 
     def shows(self, said: Said) -> bool:
         """Whether something is seen, perhaps at another moment: two things may have the same name."""
@@ -92,7 +96,8 @@ def _try_changes(subject: Subject, at: int) -> list[Tried]:
         got = subject.run(change, at)
         if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
             seen = [(fact.words, fact.mine) for fact in facts(got, subject.own[at])]
-            tried.append(Tried(change, differences(got, subject.own[at]), seen))
+            is_cut = bool(got["raised"]) and got["raised"]["during"] != "call"
+            tried.append(Tried(change, differences(got, subject.own[at]), seen, is_cut))
         if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
             break
     return tried
@@ -109,6 +114,7 @@ def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None
         return None
     truth = candidate.said[0]
     firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
+    firsts = [each for each in firsts if each.about == RETURNED or not candidate.is_cut]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
         clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
