@@ -160,7 +160,7 @@ def test_the_release_has_what_students_need_and_nothing_else(unpacked):
     readme = paths["README.md"].read_text(encoding="utf-8")
     assert re.match("# .*\n\nThis is the students' edition", readme)
     assert not re.search(r"## (?:Teach|Grade) it|\[!\[", readme), "the teacher's parts, and badges"
-    assert {"lab"} <= set(re.findall(r"\bmake (\w+)", readme)) <= set(root.STUDENT_COMMANDS)
+    assert {"lab"} <= set(re.findall(r"\bmake ([\w-]+)", readme)) <= set(root.STUDENT_COMMANDS)
     assert [*find_broken(readme, unpacked, lesson=False)] == []
     needed = {*release.FILES}
     needed |= {f"notebooks/{lesson.stem}.ipynb" for lesson in source.sources()}
