@@ -158,8 +158,7 @@ check(largest)
 
 # %% [markdown]
 # Read the outcome from the top. The first line says how the answer failed: it returned the wrong *type*. The second line
-# shows the input, what the function returned, and what was expected. The third line names the likely cause, because many
-# people make this mistake.
+# shows the input, what the function returned, and what was expected. The third line names the likely cause.
 #
 # Now it is your turn. Replace the `...`, run the cell, and then run the check.
 
@@ -179,9 +178,10 @@ def largest(tensor):
 check(largest)
 
 # %% [markdown]
-# If you are stuck, add a cell and run `hint(largest)` in it. Each call gives you a little more help. `solution(largest)`
+# If you are stuck, add a cell and run `hint(largest)` in it. Each call helps a little more. `solution(largest)`
 # shows an answer after you have passed or after three attempts, and `solution(largest, now=True)` shows it at once.
-# `replay(largest)` shows, step by step, what happens in your answer and in a right one, up to the first difference.
+# `replay(largest)` shows, step by step, what happens in your answer and in a right one, up to the first difference. After a
+# pass, a question about your own code may follow.
 #
 # Three things are good to know:
 #
