@@ -178,7 +178,7 @@ def largest(tensor):
 check(largest)
 
 # %% [markdown]
-# If you are stuck, add a cell and run `hint(largest)` in it. Each call helps a little more. `solution(largest)`
+# If you are stuck, run `hint(largest)` in a new cell. Each call helps a little more. `solution(largest)`
 # shows an answer after you have passed or after three attempts, and `solution(largest, now=True)` shows it at once.
 # `replay(largest)` shows, step by step, what happens in your answer and in a right one, up to the first difference. After a
 # pass, a question about your own code may follow.
