@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from lesson_pages import LessonPage, why
+from torchvision.models import get_model_weights
 
 from course_utils.authoring.known_causes import second_half
 from course_utils.authoring.source import FOLDER, read_source
@@ -200,6 +201,10 @@ def test_what_the_text_says_about_probes_and_channels():
     assert PAGE.shows("trained best channel: 1.00 where it was chosen, 1.00 on new pictures")
     found = sorted(re.findall(r"random \d best channel: ([\d.]+) where", PAGE.in_one_line))
     assert f"It is {found[0]} to {found[-1]} in these three" in why("best_of_96")
+
+
+def test_the_weights_of_the_vit_have_the_name_that_torchvision_gives_them():
+    assert get_model_weights(methods.VIT).DEFAULT.url.endswith(f"/{methods.VIT_FILE}")
 
 
 EMPTY = fresh_pictures(4, seed=5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from course_utils.vision.scores import seeded
 EVIDENCE = ASSETS / "evidence.json"  # what `make evidence` found
 SENTENCE = ("the", "cat", "saw", "the", "dog")
 VIT, VIT_BLOCK = "vit_b_16", "encoder.layers.encoder_layer_11"
+VIT_FILE = "vit_b_16-c867db91.pth"  # torchvision knows its name, and takes two seconds to be imported
 
 
 # --- the recorded tables ----------------------------------------------------------------------------------------------
@@ -53,9 +54,14 @@ def print_causes(causes: Mapping[str, Any], name: str) -> None:
         rows["(edges)"].append(_say_estimate(found["edges"][name]))
         rows["(random networks)"].append(f"{_percent(min(untrained))} to {_percent(max(untrained))}")
         rows["(chance)"].append(_percent(found["chance"]))
-    print(f"{name:21}" + "".join(f"{kind:>16}" for kind in causes))
-    for row, cells in rows.items():
-        print(f"{row:21}" + "".join(f"{cell:>16}" for cell in cells))
+    _print_rows(name, causes, rows)
+
+
+def print_shipped(causes: Mapping[str, Any], name: str) -> None:
+    """Print the "point" or the "share" of each method on the course's own network of each kind, in percent."""
+    tables = [found["methods"] for found in causes.values()]
+    rows = {method: [_percent(each[method][name]["shipped"]) for each in tables] for method in tables[0]}
+    _print_rows(f"{name}, A to D", causes, rows)
 
 
 def print_differences(causes: Mapping[str, Any], name: str) -> None:
@@ -71,26 +77,26 @@ def print_differences(causes: Mapping[str, Any], name: str) -> None:
 
 def print_collages(collages: Mapping[str, Any]) -> None:
     """Print both scores of each method on the collages, at each layer, and the range of the photographs' shares."""
-    print(f"{'':21}" + "".join(f"{layer:>36}" for layer in collages))
-    print(f"{'':21}" + f"{'point  share (photographs)':>36}" * len(collages))
-    for method in dict.fromkeys(method for found in collages.values() for method in found["methods"]):
-        cells = ""
+    rows = {method: [] for found in collages.values() for method in found["methods"]}
+    for method, cells in rows.items():
         for found in collages.values():
             scored = found["methods"].get(method)
-            low, high = map(_percent, scored["photographs"]) if scored else ("", "")
-            words = f"{_percent(scored['point'])} {_percent(scored['share'])} ({low} to {high})" if scored else "-"
-            cells += f"{words:>36}"
-        print(f"{method:21}{cells}")
+            cells += map(_percent, [scored["point"], scored["share"], *scored["photographs"]]) if scored else [""] * 4
+    print(f"{'':21}" + "".join(f"{layer:>40}" for layer in collages))
+    _print_rows("", ("point", "share", "lowest", "highest") * len(collages), rows, width=10)
 
 
 def print_probes(probes: Mapping[str, Any]) -> None:
     """Print how much a probe reads of each task in trained and in random networks, and the selectivity, in percent."""
-    print(f"{'':20}{'background':>16}{'control number':>16}{'selectivity':>16}")
-    for name in ("trained", "random"):
-        cells = [_say_estimate(probes[name][task]) for task in ("background", "control", "selectivity")]
-        print(f"{name + ' weights':20}" + "".join(f"{cell:>16}" for cell in cells))
-    commonest = [_percent(probes["commonest"][task]) for task in ("background", "control")]
-    print(f"{'(commonest answer)':20}" + "".join(f"{cell:>16}" for cell in commonest))
+    tasks = ("background", "control", "selectivity")
+    rows = {f"{name} weights": [_say_estimate(probes[name][task]) for task in tasks] for name in ("trained", "random")}
+    rows["(commonest answer)"] = [_percent(share) for share in probes["commonest"].values()]
+    _print_rows("", tasks, rows)
+
+
+def _print_rows(corner: str, columns: Iterable[str], rows: Mapping[str, Sequence[str]], width: int = 16) -> None:
+    for name, cells in {corner: columns, **rows}.items():
+        print(f"{name:21}" + "".join(f"{cell:>{width}}" for cell in cells))
 
 
 def _say_estimate(estimate: Sequence[float]) -> str:
@@ -254,10 +260,7 @@ def find_tokens(pretrained: bool | str = "if cached") -> Tokens:
 
 def vit_is_cached() -> bool:
     """Whether torch's cache has the weights of the ViT."""
-    from torchvision.models import get_model_weights
-
-    name = Path(get_model_weights(VIT).DEFAULT.url).name
-    return Path(torch.hub.get_dir(), "checkpoints", name).is_file()
+    return Path(torch.hub.get_dir(), "checkpoints", VIT_FILE).is_file()
 
 
 def tokens_as_maps(tokens: Tensor) -> Tensor:
