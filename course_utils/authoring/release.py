@@ -36,7 +36,10 @@ SEEDS = (0, 11, 22, 33, 44)  # the first are the inputs that `check` tries first
 PATIENCE = 300.0  # seconds a case, so that a busy machine records no answer as one that does not end
 FILES = ("LICENSE", "Makefile", "environment.yml", "pyproject.toml", ".gitignore", "notebooks/inventory.ipynb")
 # Of these rooms, what `make check` and `join` need; the other modules hold answers, or need those that do.
-MODULES = {"authoring": ("__init__", "pace", "source", "seal", "build"), "live": ("__init__", "member")}
+MODULES = {
+    "authoring": ("__init__", "pace", "source", "seal", "build", "item_analysis"),
+    "live": ("__init__", "member"),
+}
 EDITION = """\
 This is the students' edition. The exercises check themselves as ever, by results recorded from the
 answers; the answers themselves are with your instructor, to whom you send the file that `make submit` writes."""

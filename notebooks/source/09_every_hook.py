@@ -1170,13 +1170,19 @@ for what, value in (("the model", layer), ("its state_dict", layer.state_dict())
 
 
 # %% tags=["setup"]
+def render(situations):
+    """The table of a few situations, which scrolls in a frame of its own on a narrow page."""
+    frame = '<div style="overflow-x: auto" role="region" aria-label="How often each hook runs" tabindex="0">{}</div>'
+    return frame.format(render_matrix(load_matrix(), situations))
+
+
 def render_fold(situations):
-    """The table of a few situations below a fold."""
-    return f"<details><summary>{' · '.join(situations)}</summary>{render_matrix(load_matrix(), situations)}</details>"
+    """The same below a fold."""
+    return f"<details><summary>{' · '.join(situations)}</summary>{render(situations)}</details>"
 
 
 # %% tags=["reference"]
-HTML(render_matrix(load_matrix(), ["forward and backward", "layer.forward called", "checkpoint"]))
+HTML(render(["forward and backward", "layer.forward called", "checkpoint"]))
 
 # %% tags=["reference"]
 situations = list(read_programs().situations)

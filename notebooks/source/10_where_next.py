@@ -864,10 +864,10 @@ methods.print_collages(tables["collages"])
 # a probe reads the background of new pictures off the trained networks. How well does it do at the same layer of
 # networks with random weights?
 #
-# - [ ] no better than always naming the commonest background: Random filters still respond to colours and edges, and
+# - [ ] no better than the commonest background: Random filters still respond to colours and edges, and
 #   backgrounds differ in both.
 #   > The sky is blue and the grass is green. Does a filter with random weights give the same number for both?
-# - [ ] better than that, and worse than with training: Training taught the network to tell things, whatever the
+# - [ ] better than that, worse than with training: Training taught the network to tell things, whatever the
 #   background is.
 #   > A cat on grass and a cat in a room need the same answer. What will training do with the difference between the
 #   > two?

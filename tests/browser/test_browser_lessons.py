@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 # What JupyterLab writes in the place of a widget that it cannot show.
 WIDGET_TROUBLES = ("model not found", "Error displaying widget", "Error creating widget", "Loading widget")
 
-GRAPHS = ("01", "02", "03")  # lessons with drawings of graphs and calls, which are as wide as their lines make them
+GRAPHS = ("01", "02", "03", "11")  # lessons with drawings that are as wide as what is drawn: graphs, calls, tokens
 
 ALL_LOOKS = [(dark, width) for dark in (False, True) for width in (WIDE, NARROW)]
 LOOKS = ALL_LOOKS if os.environ.get("COURSE_SCREENSHOTS") else [(False, WIDE), (True, NARROW)]

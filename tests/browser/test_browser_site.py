@@ -34,7 +34,7 @@ def pages(tmp_path_factory):
         assert site.write_site(folder=folder) == 0
     found = {path.resolve(): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
     names = {path.stem for path in found if path.parent.name != "proofs"}
-    others = {"causes", "cite", "index", "glossary", "hooks", "matrix", "search", "print", "questions"}
+    others = {"causes", "cite", "index", "glossary", "hooks", "inventory", "matrix", "search", "print", "questions"}
     assert names == {path.stem for path in sources()} | others
     assert len(found) == len(names) + len(read_programs().hooks), "a page of programs for each hook"
     return found
