@@ -78,7 +78,7 @@ def keep_positive(tensor):
     return tensor.register_hook(lambda grad: grad.clamp(min=0))
 
 
-def test_answers_to_questions_about_ones_own_code_are_counted_and_not_told(live):
+def test_answers_to_questions_about_ones_own_code_are_counted_and_not_told(live, tmp_path):
     join(live.address, live.room.people.code)
     live.room.choose("01")
     for wanted in (True, False):
@@ -92,6 +92,11 @@ def test_answers_to_questions_about_ones_own_code_are_counted_and_not_told(live)
     (place,) = (place for place in screens.see_places(live.room) if place.exercise == "keep_positive")
     assert (place.passed, place.right, place.asked) == (0, 1, 2)
     assert live.see("class", "desk").count("questions about their own code: 1 of 2 right") == 1
+    path = write_summary(live.room, tmp_path)
+    write_pages([Score("ann", "01_tensor_hooks", "keep_positive", stage="passed")], tmp_path, (), read_class(path))
+    for page in (tmp_path / "index.html", path.with_suffix(".html")):
+        told = page.read_text(encoding="utf-8").partition("Questions about their own code")[2]
+        assert "|keep_positive|2|1|" in re.sub(r"(\s*<[^>]+>\s*)+", "|", told)
 
 
 def test_explanations_wait_for_the_reveal_unless_the_instructor_lets_them_open(live):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import read_declarations
@@ -154,14 +154,25 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{neat(sum(row.points for row in rows))} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
-def read_class(path: Path) -> "tuple[Study, dict[str, list[int]]]":
-    """What the answers of a class say that learned together, and its votes by prediction, in the file that it left."""
+class InClass(NamedTuple):
+    """What a class that learned together has left: what its answers say, its votes by prediction, and by exercise how
+    many questions about their own code learners answered, and how many of them right.
+    """
+
+    study: "Study"
+    votes: Mapping[str, Sequence[int]]
+    questions: Mapping[str, Sequence[int]]
+
+
+def read_class(path: Path) -> InClass:
+    """What stands in the file that a class left."""
     from course_utils.authoring.item_analysis import answers_in_class, study
 
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
-        votes = {name: [*map(int, counts)] for name, counts in said["predictions"].items()}
-        return study(answers_in_class(said)), votes
+        counted = said["predictions"], said.get("questions", {})  # older files have no questions
+        votes, questions = ({name: [*map(int, counts)] for name, counts in each.items()} for each in counted)
+        return InClass(study(answers_in_class(said)), votes, questions)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise CourseError(f"{path} is not a file that `make class` wrote.") from None
 
@@ -179,10 +190,7 @@ def _causes(row: Score) -> list[str]:
 
 
 def write_pages(
-    scores: Sequence[Score],
-    report: Path,
-    isolation: Sequence[str] = (),
-    in_class: "tuple[Study, dict[str, list[int]]] | None" = None,
+    scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class: InClass | None = None
 ) -> None:
     """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
     templates = page_templates()

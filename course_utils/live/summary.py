@@ -28,6 +28,7 @@ def write_summary(room: Room, folder: Path) -> Path:
         .render(
             study=study(answers_in_class(said)),
             votes=said["predictions"],
+            questions=said["questions"],
             learners=len(said["learners"]),
             change=_compare([each["inventory"] for each in said["learners"]]),
             most=MOST,
@@ -38,7 +39,8 @@ def write_summary(room: Room, folder: Path) -> Path:
 
 
 def summarise(room: Room) -> dict[str, Any]:
-    """By prediction the votes and the right ones, and what each learner did.
+    """By prediction the votes and the right ones, by exercise the questions about their own code that learners answered
+    and the right ones, and what each learner did.
 
     A learner's exercise has the last stage, the number of tries, and the causes that came up; the inventory, the right
     answers before the course and after it.
@@ -55,6 +57,7 @@ def summarise(room: Room) -> dict[str, Any]:
         "version": VERSION,
         "lessons": room.lessons_seen,
         "predictions": {name: _count_right(room, name) for name in votes},
+        "questions": _count_questions(room),
         "learners": learners,
     }
 
@@ -68,6 +71,11 @@ def _compare(scores: Iterable[Mapping[str, int]]) -> Change | None:
 def _causes(tries: Iterable[Report]) -> list[str]:
     causes = [cause for each in tries if each.cause for cause in each.cause.split(BESIDES)]
     return [*dict.fromkeys(causes)]
+
+
+def _count_questions(room: Room) -> dict[str, list[int]]:
+    said = room.questions()
+    return {name: [said[name, "right"] + said[name, "wrong"], said[name, "right"]] for name, _ in said}
 
 
 def _count_right(room: Room, prediction: str) -> list[int]:
