@@ -78,7 +78,8 @@ def test_by_mouse(explorer):
         share = 0.1 if now - least > most - now else 0.9
         click_at(target, share, 0.5)
         page.wait_for_function(
-            "([handle, now]) => Number(handle.getAttribute('aria-valuenow')) !== now", arg=[handle.element_handle(), now]
+            "([handle, now]) => Number(handle.getAttribute('aria-valuenow')) !== now",
+            arg=[handle.element_handle(), now],
         )
         explorer.wait_for_picture(before)
         used += 1
