@@ -1,9 +1,7 @@
 """Ten minutes that show it: keys that programs give, two forms that are alike, and a comparison with its interval."""
 
-import json
 import re
 
-import nbformat
 import pytest
 
 from course_utils.authoring.source import learner, sources
@@ -22,10 +20,9 @@ from course_utils.lessons.inventory import (
     read_questions,
     take,
 )
-from course_utils.root import ROOT, sealed_path
+from course_utils.root import sealed_path
 
 QUESTIONS = [question for form in FORMS for question in read_questions(form)]
-PAGE = ROOT / "notebooks" / "inventory.ipynb"
 
 
 @pytest.fixture(autouse=True)
@@ -155,20 +152,3 @@ def test_scores_of_a_class_are_compared_in_pairs():
     assert compare_scores([1, 2, 3], [2, 3, 4]).interval is None, "all alike"
     asked = read_questions("A")[0]
     assert "there is no interval" in Comparison([(asked, True)], [(asked, True)])._repr_html_()
-
-
-def test_the_page_runs_from_the_top_twice_without_an_output_that_is_kept(tmp_path, monkeypatch):
-    nbclient = pytest.importorskip("nbclient")
-    notebook = nbformat.read(PAGE, as_version=4)
-    assert all(not cell.get("outputs") for cell in notebook.cells)
-    assert json.loads(PAGE.read_text(encoding="utf-8")) == json.loads(nbformat.writes(notebook))
-    notebook.cells += [cell.copy() for cell in notebook.cells if cell.cell_type == "code"]
-    for number, cell in enumerate(notebook.cells):
-        cell["id"] = f"cell-{number}"
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    said = [output["data"]["text/plain"] for cell in notebook.cells for output in cell.get("outputs", [])]
-    assert len(said) == 6
-    assert said[:3] == said[3:]
-    assert "buttons" in said[0]
-    assert "nothing to compare" in said[2]

@@ -14,15 +14,17 @@ from course_utils.exercises.classroom import SEALED
 from course_utils.exercises.engine import find, predictions_of
 
 LESSONS = source.sources()
-BUILT = {lesson: source.FOLDER / f"{lesson.stem}.ipynb" for lesson in LESSONS}
-QUICK = ("00_start_here", "01_tensor_hooks")  # under nbval in the fast tier too
-MARKED = [pytest.param(each, id=each.stem, marks=[pytest.mark.slow][each.stem in QUICK :]) for each in LESSONS]
+NOTEBOOKS = [*LESSONS, *source.pages()]
+BUILT = {each: source.FOLDER / f"{each.stem}.ipynb" for each in NOTEBOOKS}
+QUICK = ("00_start_here", "01_tensor_hooks", "inventory")  # under nbval in the fast tier too
+MARKED = [pytest.param(each, id=each.stem, marks=[pytest.mark.slow][each.stem in QUICK :]) for each in NOTEBOOKS]
+each_notebook = pytest.mark.parametrize("lesson", NOTEBOOKS, ids=lambda path: path.stem)
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 
 
-@each_lesson
+@each_notebook
 def test_source_and_notebook_agree(lesson, tmp_path):
-    assert {path.stem for path in source.FOLDER.glob("*.ipynb")} == {"inventory", *(path.stem for path in LESSONS)}
+    assert {path.stem for path in source.FOLDER.glob("*.ipynb")} == {path.stem for path in NOTEBOOKS}
     assert build.find_differences(lesson, BUILT[lesson]) == []
     build.write(nbformat.read(BUILT[lesson], as_version=4), tmp_path / "again.ipynb")
     assert (tmp_path / "again.ipynb").read_bytes() == BUILT[lesson].read_bytes(), "written as the pipeline writes it"

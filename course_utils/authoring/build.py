@@ -27,6 +27,7 @@ from course_utils.authoring.source import (
     answer_cells,
     choose,
     learner,
+    pages,
     place,
     read_source,
     sources,
@@ -65,7 +66,7 @@ LESSON = re.compile(r"# (.+)\n(?:.*\n)*?\*\*Minutes:\*\* (?:core )?(\d+)(?:, all
 
 
 def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Path = FOLDER) -> int:
-    """Build `lessons` (`03`, `03_module_hooks`), or all whose notebook is out of date, and renew the README's table.
+    """Build `lessons` (`03`, `03_module_hooks`), or all notebooks that are out of date, and renew the README's table.
 
     With `check`, only say what is out of date. Returns 0 if all is current in the end, else 1. Raises as `choose` does,
     and as `seal` does.
@@ -76,7 +77,7 @@ def build_notebooks(lessons: Sequence[str] = (), check: bool = False, folder: Pa
         for name in sealed:
             print(f"{name}: its sealed cells are {'out of date' if check else 'renewed'}")
         failed = bool(sealed and check)
-    for path in choose(lessons, folder):
+    for path in [*choose(lessons, folder), *([] if lessons else pages(folder))]:
         built, start = folder / f"{path.stem}.ipynb", time.perf_counter()
         try:
             differences = find_differences(path, built)

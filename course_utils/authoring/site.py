@@ -23,7 +23,7 @@ from course_utils import explorers
 from course_utils.authoring import build, page
 from course_utils.authoring.cheatsheet import make_page
 from course_utils.authoring.editions import BUILD, read_built
-from course_utils.authoring.source import called_with, sources, tags_of
+from course_utils.authoring.source import called_with, pages, sources, tags_of
 from course_utils.exercises.engine import find
 from course_utils.hooks.firing_matrix import (
     load_matrices,
@@ -76,7 +76,10 @@ def make_files(settings: dict[str, Any], answers: bool = False) -> dict[str, str
         files[name] = (ASSETS / asset).read_bytes()
     questions = (ASSETS / "questions.md").read_text(encoding="utf-8")
     files["questions.md"] = questions.replace("](../../notebooks/", "](")  # here all pages are in one folder
-    files["inventory.ipynb"] = (ROOT / "notebooks" / "inventory.ipynb").read_bytes()
+    for path in pages():
+        notebook = read_built(path)
+        notebook.metadata["orphan"] = True  # no table of contents leads there, but lesson 10 does
+        files[f"{path.stem}.ipynb"] = nbformat.writes(notebook)
     titles = {}
     for path in sources():
         print(f"{path.stem} …", file=sys.stderr, flush=True)

@@ -47,6 +47,11 @@ def sources(folder: Path = FOLDER) -> list[Path]:
     return sorted((folder / "source").glob("[0-9][0-9]_*.py"))
 
 
+def pages(folder: Path = FOLDER) -> list[Path]:
+    """The sources of notebooks that are no lesson: the inventory before the course and after it."""
+    return sorted((folder / "source").glob("[!0-9]*.py"))
+
+
 def choose(names: Sequence[str], folder: Path = FOLDER) -> list[Path]:
     """The sources that `names` mean: numbers (`1`, `01`), names, or paths of a source or notebook; all for no names.
 
