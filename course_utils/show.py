@@ -45,7 +45,7 @@ def make_choice(
     import ipywidgets as widgets
 
     is_fixed = said is not None and not may_change()
-    layout = widgets.Layout(width="max-content")
+    layout = widgets.Layout(width="max-content", max_width="100%")
     choice = widgets.RadioButtons(options=list(options), value=said, layout=layout, disabled=is_fixed)
     button = widgets.Button(description="Committed" if is_fixed else "Commit", tooltip="Fix your answer")
     reply = widgets.HTML()

@@ -286,7 +286,7 @@ class LabPage:
         self.page.set_viewport_size({"width": pixels, "height": self.page.viewport_size["height"]})
 
     def shut_down(self) -> None:
-        """End the kernel of the notebook in front, if there is one, and close its tab, saving nothing."""
+        """End the kernel of every open notebook, and close its tab, saving nothing."""
         if self.page.url == BLANK:
             return
         self.page.evaluate(SCRIPTS["shut_down"])

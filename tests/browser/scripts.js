@@ -31,12 +31,12 @@ async () => {
         && !panel.node.textContent.includes('Loading widget');
 }
 
-// shut_down: end the kernel of the notebook in front, and close its tab
+// shut_down: end the kernel of every open notebook, and close its tab
 async () => {
-    const panel = jupyterapp.shell.currentWidget;
-    if (!panel?.sessionContext) return;
-    await panel.sessionContext.shutdown();
-    panel.dispose();
+    for (const panel of [...jupyterapp.shell.widgets('main')].filter(each => each.sessionContext)) {
+        await panel.sessionContext.shutdown();
+        panel.dispose();
+    }
 }
 
 // time_next_picture: the milliseconds from the next key on a slider to the new picture, or sentence, of its explorer

@@ -7,6 +7,7 @@ import pytest
 from faults import find_faults
 
 from course_utils.lessons.lesson_00 import largest
+from tests.browser.lab_page import NARROW, SCRIPTS, WIDE
 
 pytestmark = pytest.mark.browser
 
@@ -108,6 +109,8 @@ def test_a_question_about_ones_own_code_below_the_ticket(student, pictures):
     student.window.run_and_go_on()
     cell = student.window.cell(answer + 1)
     cell.get_by_text("A question about your own code").wait_for()
+    student.window.set_width(NARROW)
+    assert student.window.panel.evaluate(SCRIPTS["find_too_wide"]) == []
     cell.get_by_role("radio").first.check()
     cell.get_by_role("button", name="Commit").click()
     cell.get_by_text("it was run").wait_for()
@@ -115,6 +118,7 @@ def test_a_question_about_ones_own_code_below_the_ticket(student, pictures):
     assert "own code: 1 answered" in student.run_progress()
     assert find_faults(student.page) == []
     student.take_pictures(pictures, {"question": answer + 1})
+    student.window.set_width(WIDE)
 
 
 def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(student):

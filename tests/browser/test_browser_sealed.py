@@ -45,7 +45,7 @@ def test_run_all_leaves_questions_open_until_a_commit_by_keyboard(lesson):
     explanations[0].scroll_into_view_if_needed()
     asked = find_prediction(called_with(lesson.cells[numbers[1][0]]["source"], "why"))
     assert find_told(explanations[0].inner_text(), asked)
-    assert page.evaluate("() => document.activeElement.textContent") == "Committed", "the focus stays"
+    page.wait_for_function("() => document.activeElement.textContent === 'Committed'")  # the focus stays
     assert [each.get_by_text(SEALED).count() for each in explanations] == [0, *[1] * (len(explanations) - 1)]
     assert find_faults(page, f'.jp-Cell[data-windowed-list-index="{numbers[1][0]}"] .jp-OutputArea-output') == []
 
