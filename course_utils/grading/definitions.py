@@ -119,7 +119,8 @@ def read_cells(data: bytes) -> list[Cell]:
 def join_split_cells(cells: Iterable[Cell]) -> list[Cell]:
     """The cells without empty ones; what begins inside a function or a class belongs to the cell above it.
 
-    One key splits a cell in two. The second part is indented; one of the two is no Python by itself, or it stands below a class.
+    One key splits a cell in two. The second part is indented; one of the two is no Python by itself, or the first one
+    ends in a class.
     """
     found: list[Cell] = []
     for cell in (each for each in cells if each.source.strip()):
