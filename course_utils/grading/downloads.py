@@ -45,14 +45,9 @@ def split_owners(paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], tupl
     A platform writes an owner into the first name of a path. It may be the second, where all in every folder and zip
     has one there: these are downloads as a whole. A single one is a student's, who may have written another's name.
     """
-    paths, found = list(paths), {}
-    downloads: dict[str, list[tuple[str, ...]]] = {}
-    for path in paths:
-        if owner := read_owner(path[0]):
-            found[path] = _below(owner, path[1:])
-        elif len(path) > 1:
-            downloads.setdefault(path[0], []).append(path)
-    owners = {path: read_owner(path[1]) for group in downloads.values() for path in group}
+    paths = list(paths)
+    found = {path: _below(owner, path[1:]) for path in paths if (owner := read_owner(path[0]))}
+    owners = {path: read_owner(path[1]) for path in paths if path not in found and len(path) > 1}
     if all(owners.values()):
         found |= {path: _below(owner, path[2:]) for path, owner in owners.items()}
     return found
