@@ -354,6 +354,23 @@ def test_what_does_nothing_is_not_attempted_and_not_counted(body, blank, tmp_pat
     assert not is_blank(print)
 
 
+@pytest.mark.parametrize(
+    ("body", "blank"),
+    [
+        ("class A: ...", True),
+        ('class A:\n    """Text."""\n    x: int', True),
+        ("class A:\n    def f(self): ...", True),
+        ("class A:\n    def __new__(cls, x): return x", False),
+        ("class A:\n    @classmethod\n    def f(cls): return 1", False),
+        ("class A:\n    __call__ = max", False),
+        ("class A(dict): pass", False),
+        ("class A(dict):\n    def f(self): ...", True),
+    ],
+)
+def test_a_class_is_blank_as_long_as_it_does_nothing_in_whatever_way(body, blank, tmp_path):
+    assert is_blank(write_answer(body, tmp_path, "A")) is blank
+
+
 def test_same_function_again_is_probably_an_edit_that_was_not_run(tmp_path):
     sources = [f"def scale_gradient(tensor, factor):\n    return {n}\n" for n in (1, 2)]
     answers = [write_answer(source, tmp_path, "scale_gradient") for source in sources]

@@ -27,6 +27,7 @@ from grading_samples import (
     handed_out,
     judge,
     key_of,
+    notebook_with,
     put,
     raw_notebook,
 )
@@ -216,6 +217,7 @@ def test_a_batch_has_a_row_for_each_exercise_and_goes_on_past_what_breaks(tmp_pa
     assert result.isolation == ["isolation: none"]
 
 
+FEW = TENSOR_HOOKS.exercises[:2]
 FIRST_TRY = {
     "cell_type": "code",
     "metadata": {"tags": ["answer"]},
@@ -252,6 +254,15 @@ def test_the_better_of_two_results_counts_and_it_is_said(tmp_path, monkeypatch, 
         True,
     ) * 3
     assert Crew.given == [4, 7], "by themselves, and as a whole"
+
+
+def test_who_keeps_the_judge_busy_has_no_more_of_it(tmp_path, monkeypatch, no_processes):
+    """So that the evidence of one notebook with many exercises does not keep a class waiting, each up to its limit."""
+    hand_in(tmp_path, "ann", TENSOR_HOOKS, notebook_with(TENSOR_HOOKS, {each.name: each.source for each in FEW}))
+    monkeypatch.setattr(batch, "JUDGE_SECONDS", 0.0)
+    rows = [row for row in grade_folder(tmp_path).scores if row.exercise in [each.name for each in FEW]]
+    assert [row.stage for row in rows] == ["passed", "not graded"]
+    assert rows[1].reason.endswith("to judge the answers before this one took too long")
 
 
 def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monkeypatch, no_processes):

@@ -206,6 +206,20 @@ def read_texts(source):
     return [ast.get_source_segment(source, node) for node in ast.parse(source).body]
 
 
+@pytest.mark.parametrize(
+    ("cells", "joined"),
+    [
+        (["def f(x):\n    y = x", "    return y"], ["def f(x):\n    y = x\n    return y"]),
+        (["class f:", "    def g(self): ...", "", "\tx = 1"], ["class f:\n    def g(self): ...", "\tx = 1"]),
+        (["def f(x): return x", "    y = f(1)\n    y"], ["def f(x): return x", "    y = f(1)\n    y"]),
+        (["x = 1", "    return x"], ["x = 1", "    return x"]),
+        (["    x = 1"], ["    x = 1"]),
+    ],
+)
+def test_a_cell_that_begins_inside_a_function_or_a_class_belongs_to_the_one_above(cells, joined):
+    assert [cell.source for cell in read_cells(raw_notebook(*cells))] == joined
+
+
 WRONG = "def largest(tensor):\n    return 0.0"
 
 
@@ -213,9 +227,9 @@ WRONG = "def largest(tensor):\n    return 0.0"
     ("cells", "whole"),
     [
         ([WRONG], False),
-        (["def helper(x): return x", "def largest(tensor):\n    return helper(tensor)"], False),
+        (["def helper(x): return x", "def largest(tensor):\n    return helper(tensor)"], True),
         (["from __future__ import annotations", WRONG], True),
-        (["k = 1", "def largest(tensor):\n    return k"], False),
+        (["k = await later", "def largest(tensor):\n    return k"], True),
         (["items = []", "items.append(1)", "def largest(tensor):\n    return items"], True),
         (["print(1)", WRONG], True),
         ([WRONG, "def largest(tensor):\n    return 1.0"], True),
@@ -228,7 +242,7 @@ WRONG = "def largest(tensor):\n    return 0.0"
         (["def largest(tensor):\n    return ("], False),
     ],
 )
-def test_the_whole_notebook_may_do_better_where_code_of_the_students_own_was_left_out(cells, whole):
+def test_the_whole_notebook_may_do_better_where_there_is_more_code_of_the_students_own(cells, whole):
     assert only(collect_answers(read_cells(raw_notebook(*cells)), START), "largest").whole == whole
 
 

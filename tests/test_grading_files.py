@@ -22,6 +22,7 @@ from course_utils.grading.sandbox.own_folder import LOCK, PREFIX, OwnFolder
 from course_utils.grading.submissions import (
     DAMAGED,
     MAX_BYTES,
+    MAX_OTHERS,
     Submission,
     find_submissions,
     name_by_cells,
@@ -336,6 +337,52 @@ def test_downloads_of_platforms_are_matched_with_their_rosters(name, form, tmp_p
     found += [one for one in add_roster(find_submissions(folder, LESSONS), people, {}) if not one.path and not one.name]
     said = {one.student + " late" * one.late + (f": {one.reason}" if one.reason else "") for one in found}
     assert (said, {one.remark for one in found}) == (wanted, {""})
+
+
+IMPOSTORS = [
+    (f"ann/Bo Roe_1204500_assignsubmission_file_{START.name}.ipynb", BLANK),
+    (f"ann/Bo Roe_1204500_assignsubmission_file_/{START.name}.ipynb", BLANK),
+    ("ann.zip", zipped([(f"Bo Roe_1204500_assignsubmission_file_/{START.name}.ipynb", BLANK)])),
+    ("ann.zip", zipped([(f"boroe_4400_990000_{START.name}.ipynb", BLANK)])),
+]
+
+
+@pytest.mark.parametrize(("place", "content"), IMPOSTORS)
+def test_nobody_hands_in_under_another_name(place, content, tmp_path):
+    """What looks like a platform's name is one only where all folders and zips beside it are such downloads."""
+    put(tmp_path, f"cy/{START.name}.ipynb", text=BLANK)
+    put(tmp_path, place, text=content)
+    assert {one.student for one in find_submissions(tmp_path, LESSONS)} == {"ann", "cy"}
+
+
+def test_names_and_zips_that_would_keep_the_grader_busy_are_not_looked_at(tmp_path):
+    """To compose this name's letters takes seconds for each file; to find a zip's list of files, it is unpacked."""
+    slow = "a" + "\u0345" * 16_000 + "\u0334" * 16_000
+    names = [*(f"{slow}{number}.ipynb" for number in range(30)), f"{START.name}.ipynb"]
+    put(tmp_path, "ann.zip", text=zipped([(name, BLANK) for name in names]))
+    with zipfile.ZipFile(tmp_path / "bo.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(5):
+            archive.writestr(f"{number}.zip", zipped([("pad", " " * (MAX_BYTES // 4))]))
+    found = find_submissions(tmp_path, LESSONS)
+    assert [one.name for one in found if not one.reason] == [START.name]
+    (reason,) = (one.reason for one in found if one.student == "bo")
+    assert reason.endswith("the zips in it hold more than 20 MB")
+    assert max(len(one.name) + len(one.reason) for one in found) < 200
+
+
+def test_a_flood_of_files_gets_few_rows_and_little_time(tmp_path, monkeypatch):
+    put(tmp_path, "ann.zip", text=zipped([(f"{number}.ipynb", "{}") for number in range(500)]))
+    put(tmp_path, f"bo/{START.name}.ipynb", *(f"bo/{number}.ipynb" for number in range(20)), text=BLANK)
+    found = find_submissions(tmp_path, LESSONS)
+    named = name_by_cells(found, LESSONS, DeskHere())
+    flood = [one for one in named if one.student == "ann"]
+    assert (len(flood), [one.reason for one in flood if not one.name]) == (
+        MAX_OTHERS + 1,
+        ["it is one of 480 more files that belong to no lesson"],
+    )
+    assert len([one for one in named if one.student == "bo"]) == 21
+    monkeypatch.setattr("course_utils.grading.submissions.MAX_SECONDS", 0.0)
+    name_by_cells(found, LESSONS, desk=None)  # no time, so nothing is read
 
 
 def test_who_cannot_be_told_apart_is_for_a_person_and_nobody_is_taken_for_somebody_else(tmp_path):

@@ -20,6 +20,7 @@ from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.root import CourseError, nearest, sealed_lessons, sealed_path
 
 DOES_NOTHING = {"RESUME", "NOP", "LOAD_CONST", "POP_TOP", "RETURN_CONST", "RETURN_VALUE"}
+MADE_BY_PYTHON = {"__annotations__", *vars(type("Empty", (), {})), "__firstlineno__", "__static_attributes__"}
 
 
 @dataclass
@@ -127,8 +128,14 @@ def _read(lesson: int) -> dict[str, Any]:
 
 def is_blank(answer: object) -> bool:
     """Whether a function, or every method of a class, does nothing yet: only a docstring, `...` or `pass`."""
-    if inspect.isclass(answer):
-        return all(is_blank(value) for value in vars(answer).values() if inspect.isfunction(value))
-    if not inspect.isfunction(answer) or {*answer.__code__.co_consts} - {None, answer.__doc__}:
+    if not inspect.isclass(answer):
+        return _does_nothing(answer)
+    own = [getattr(each, "__func__", each) for name, each in vars(answer).items() if name not in MADE_BY_PYTHON]
+    # A class with nothing of its own may still do what it inherits.
+    return all(map(_does_nothing, own)) if own else (answer.__bases__, type(answer)) == ((object,), type)
+
+
+def _does_nothing(function: object) -> bool:
+    if not inspect.isfunction(function) or {*function.__code__.co_consts} - {None, function.__doc__}:
         return False
-    return {step.opname for step in dis.get_instructions(answer)} <= DOES_NOTHING
+    return {step.opname for step in dis.get_instructions(function)} <= DOES_NOTHING

@@ -27,8 +27,7 @@ class CollectedAnswer:
 
     The lines of `source` have the numbers that they have in the student's cell. `support` are the definitions that it
     uses, in the order in which they run. If it fails, the `whole` notebook may do better: there is more code of the
-    student's own, which did not travel with it and may matter. `like` is the same for answers that differ in names,
-    order and layout only.
+    student's own than the answer itself. `like` is the same for answers that differ in names, order and layout only.
     """
 
     exercise: Declaration
@@ -93,6 +92,8 @@ def is_blank_answer(name: str, statement: Statement) -> bool:
 def _is_blank(node: DEFINES) -> bool:
     said = [one for one in node.body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)]
     parts = [one for one in node.body if one not in said and not isinstance(one, ast.Pass)]
+    if node.decorator_list or (not parts and isinstance(node, ast.ClassDef) and (node.bases or node.keywords)):
+        return False  # what it does may stand elsewhere
     return all(isinstance(node, ast.ClassDef) and isinstance(one, DEFINES) and _is_blank(one) for one in parts)
 
 
@@ -141,8 +142,8 @@ def _collect(
             uses |= each.uses
             travelled.add((number, at))
     needed = names.find_needed(uses, number, but=binds)
-    whole = any(place not in travelled and place not in needed for place in own)
-    found_answer = CollectedAnswer(exercise, source, tuple(each.source for each in needed.values()), whole=whole)
+    support = tuple(each.source for each in needed.values())
+    found_answer = CollectedAnswer(exercise, source, support, whole=bool(own.keys() - travelled))
     return replace(found_answer, like=name_alike(found_answer.text))
 
 

@@ -1,5 +1,6 @@
 """All steps in a row: submissions to scores."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ STOPPED = "the grading was stopped before this was run"
 NOT_YET_WHOLE = "the grading was stopped before the whole notebook was run, which may do better"
 UNREAD = "the file could not be read"
 NO_EXERCISES = "this lesson has no exercises"
+JUDGE_SECONDS = 10.0  # after which no more of a notebook's answers are judged
 
 
 @dataclass
@@ -64,6 +66,7 @@ class _Work:
     notebook: CollectedNotebook = field(default_factory=CollectedNotebook)
     judged: dict[str, Judged] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+    judge_seconds: float = 0.0
     scores: Sequence[Score] = ()
     kept_as: str = ""
 
@@ -179,7 +182,7 @@ class _Grading:
         for number, rans in results:
             work = running[number]
             for answer, ran in zip(work.to_run, rans, strict=True):
-                work.judged[answer.exercise.name] = self._judge(answer.exercise, ran)
+                work.judged[answer.exercise.name] = self._judge(work, answer.exercise, ran)
                 work.seconds[answer.exercise.name] = ran.seconds
             if not work.to_run_as_a_whole:
                 self._finish(work)
@@ -195,7 +198,7 @@ class _Grading:
         for number, (ran,) in self._crew.run_all([[task] for task in tasks], self._limits) if tasks else ():
             work = running[number]
             for exercise, part in zip(asked[number], split_ran(ran, len(asked[number])), strict=True):
-                alone, whole = work.judged[exercise.name], self._judge(exercise, part)
+                alone, whole = work.judged[exercise.name], self._judge(work, exercise, part)
                 work.judged[exercise.name] = choose_better(alone, whole)
                 work.seconds.setdefault(exercise.name, part.seconds)
             self._finish(work)
@@ -208,11 +211,16 @@ class _Grading:
             keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
         self._keys = keys
 
-    def _judge(self, exercise: Declaration, ran: Ran) -> Judged:
+    def _judge(self, work: _Work, exercise: Declaration, ran: Ran) -> Judged:
+        begun = time.monotonic()
         try:
+            if work.judge_seconds > JUDGE_SECONDS:
+                raise CourseError("to judge the answers before this one took too long")
             return self._desk.ask(judge_answer, exercise, self._keys[exercise.name], ran)
         except CourseError as error:
             return Judged(reason=f"what the answer did could not be judged: {error}")
+        finally:
+            work.judge_seconds += time.monotonic() - begun
 
     def _finish(self, work: _Work) -> None:
         work.scores = [*work.make_scores()]  # all of them or, if the user stops it here, none

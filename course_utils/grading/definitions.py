@@ -63,7 +63,7 @@ def quiet_parser() -> Iterator[None]:
 
 def read_cell(source: str, cell_id: str = "", tags: Sequence[str] = ()) -> Cell:
     """Parse the text of a code cell. Lines for IPython (`%…`, `!…`, `…?`) are read as the calls that they stand for."""
-    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    source = source.lstrip(codecs.BOM_UTF8.decode()).replace("\r\n", "\n").replace("\r", "\n")
     with contextlib.suppress(SyntaxError):
         return Cell(cell_id, tags, source, *_read_statements(source))
     try:
@@ -113,7 +113,35 @@ def read_cells(data: bytes) -> list[Cell]:
     size = sum(len(str(cell.get("source", ""))) for cell in code)
     if size > MAX_CODE:
         raise CourseError(f"its code cells hold {size:,} characters; the most that is read is {MAX_CODE:,}")
-    return [_read_cell_of(cell) for cell in code]
+    return join_split_cells(_read_cell_of(cell) for cell in code)
+
+
+def join_split_cells(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells without empty ones; what begins inside a function or a class belongs to the cell above it.
+
+    One key splits a cell in two. The second part is indented; one of the two is no Python by itself, or the first one
+    ends in a class.
+    """
+    found: list[Cell] = []
+    for cell in (each for each in cells if each.source.strip()):
+        if found and cell.source[0] in " \t" and (_is_open(found[-1]) or not _is_whole(cell)):
+            joined = read_cell(f"{found[-1].source}\n{cell.source}", found[-1].id, found[-1].tags)
+            if not joined.error:
+                found.pop()
+                cell = joined
+        found.append(cell)
+    return found
+
+
+def _is_open(cell: Cell) -> bool:
+    return not cell.statements or isinstance(ast.parse(cell.statements[-1].source).body[0], ast.ClassDef)
+
+
+def _is_whole(cell: Cell) -> bool:
+    with contextlib.suppress(SyntaxError), quiet_parser():  # a `return` outside of a function, say
+        compile("\n".join(each.source for each in cell.statements), "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        return not cell.error
+    return False
 
 
 def decode(data: bytes) -> str:

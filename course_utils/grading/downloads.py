@@ -42,20 +42,14 @@ def read_owner(name: str) -> tuple[Owner, str] | None:
 def split_owners(paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[Owner, tuple[str, ...]]]:
     """The owner of each path that has one, and what is left of the path below the owner.
 
-    A platform writes an owner into the first name of a path. It may be the second, where every path that begins with
-    the first name has one there: that first name is a download as a whole.
+    A platform writes an owner into the first name of a path. It may be the second, where all in every folder and zip
+    has one there: these are downloads as a whole. A single one is a student's, who may have written another's name.
     """
-    paths, found = list(paths), {}
-    without: dict[str, list[tuple[str, ...]]] = {}
-    for path in paths:
-        if owner := read_owner(path[0]):
-            found[path] = _below(owner, path[1:])
-        else:
-            without.setdefault(path[0], []).append(path)
-    for group in without.values():
-        owners = {path: read_owner(path[1]) for path in group if len(path) > 1}
-        if len(owners) == len(group) and all(owners.values()):
-            found |= {path: _below(owner, path[2:]) for path, owner in owners.items()}
+    paths = list(paths)
+    found = {path: _below(owner, path[1:]) for path in paths if (owner := read_owner(path[0]))}
+    owners = {path: read_owner(path[1]) for path in paths if path not in found and len(path) > 1}
+    if all(owners.values()):
+        found |= {path: _below(owner, path[2:]) for path, owner in owners.items()}
     return found
 
 

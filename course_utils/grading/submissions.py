@@ -10,8 +10,10 @@ import functools
 import os
 import re
 import stat
+import time
 import unicodedata
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +29,9 @@ MAX_BYTES = 20 * 1024 * 1024
 TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
 MAX_FILES = (200_000, 2_000, 100)  # in the zip of a class, in that of a student, and in a zip in that
 MAX_DEPTH = 5
+MAX_NAME = 1_000  # characters of a file's name with those of its folders; to compare longer ones takes seconds
+MAX_OTHERS = 20  # files of a student that are no lesson's and have a row each
+MAX_SECONDS = 10.0  # to find out which lessons' the notebooks of a student are by their cells
 SKIPPED = re.compile(
     rf"submission\.json|__pycache__|__MACOSX|{BACKUPS}|\._.*|\.(base|git|ipynb_checkpoints|virtual_documents)"
 )
@@ -35,6 +40,7 @@ ZIP = re.compile(r"\.zip\Z", re.IGNORECASE)
 ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
 DAMAGED = "that can be read"  # in the reason why a zip, or a folder, is none
+LONG_NAME = "a file's name"  # stands for one that is too long
 NOTHING = "nothing"  # stands for what is in an empty folder
 UNKNOWN_NAME = "is not the name of a lesson"  # in the reason why a notebook belongs to none
 
@@ -186,6 +192,11 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
     for place, members, names, is_link, is_folder in listed:
         if any(map(SKIPPED.fullmatch, names)):
             continue
+        if sum(map(len, names)) > MAX_NAME:
+            found.append(
+                _Entry((*above, LONG_NAME), path, reason=f"{LONG_NAME} is longer than {MAX_NAME:,} characters")
+            )
+            continue
         shown = [printable(unicodedata.normalize("NFC", name) or "\0") for name in names]
         parts, reason = (*above, *shown), ""
         is_zip = ZIP.search(parts[-1]) and not is_folder
@@ -215,6 +226,8 @@ def _list(path: Path, above: tuple[str, ...], within: Members) -> list[tuple]:
         infos = archive.infolist()
     if len(infos) > (most := MAX_FILES[len([*filter(ZIP.search, above)])]):
         raise CourseError(f"it holds {len(infos):,} files; the most is {most:,}")
+    if above and sum(one.file_size for one in infos if ZIP.search(one.filename)) > MAX_BYTES:
+        raise CourseError(f"the zips in it hold more than {MAX_BYTES // 1024**2} MB")
     files = [(one, one.filename.replace("\\", "/").split("/")) for one in infos if not one.is_dir()]
     return [(path, (*within, one), names, stat.S_ISLNK(one.external_attr >> 16), False) for one, names in files]
 
@@ -265,14 +278,31 @@ def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
 
 def name_by_cells(found: Iterable[Submission], lessons: Mapping[str, Lesson], desk: Desk) -> list[Submission]:
     """The submissions; a notebook with a name of its own belongs to the one lesson that its cells answer, if any."""
-    named = []
+    named, spent = [], Counter()
     for each in found:
-        if each.path and UNKNOWN_NAME in each.reason:
+        if each.path and UNKNOWN_NAME in each.reason and spent[each.student] < MAX_SECONDS:
+            begun = time.monotonic()
             with contextlib.suppress(CourseError):  # what cannot be read has its reason already
                 if name := desk.ask(find_lesson, read_submission(each)):
                     each = replace(each, name=name, lesson=lessons[name], reason="")
+            spent[each.student] += time.monotonic() - begun
         named.append(each)
-    return without_doubles(named)
+    return without_doubles(_without_floods(named))
+
+
+def _without_floods(found: Iterable[Submission]) -> list[Submission]:
+    """The submissions; a student's files that are no lesson's have one row together from the `MAX_OTHERS`th on."""
+    others: dict[str, list[Submission]] = {}
+    kept = []
+    for each in found:
+        is_other = each.student and each.reason and not each.lesson
+        (others.setdefault(each.student, []) if is_other else kept).append(each)
+    for mine in others.values():
+        kept += mine[:MAX_OTHERS]
+        if len(mine) > MAX_OTHERS:
+            more = f"it is one of {len(mine) - MAX_OTHERS:,} more files that belong to no lesson"
+            kept.append(replace(mine[MAX_OTHERS], name="", reason=more))
+    return kept
 
 
 def find_lesson(data: bytes) -> str:

@@ -43,6 +43,10 @@ class Shell(InteractiveShell):
 
     showsyntaxerror = enable_gui = showtraceback  # a window, such as %matplotlib asks for, is nothing to show either
 
+    def should_run_async(self, *_: object, **__: object) -> bool:
+        """Always: in Jupyter a loop runs during each cell, on which a cell may leave a task for the next."""
+        return True
+
 
 def open_shell() -> Shell:
     """The one shell of this process, which keeps no history: that would be a thread and a file."""

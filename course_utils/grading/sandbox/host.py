@@ -195,16 +195,17 @@ class Host:
 
     def _end(self, pid: int, keeper: int) -> int:
         os.kill(keeper or pid, signal.SIGKILL)
-        status = os.waitpid(pid, 0)[1]
-        if keeper:
-            os.waitpid(keeper, 0)
+        ended: dict[int, int] = {}
+        while not ended.keys() >= {pid, keeper or pid}:  # a namespace ends when all in it are taken in, also those
+            child, status = os.waitpid(-1, 0)  # that an answer has made children of this process
+            ended[child] = status
         depth = _namespace_depth()
         while others := _descendants():
             for other in others:
                 with contextlib.suppress(ProcessLookupError, ChildProcessError):
                     os.kill(int(other["NSpid"][depth]), signal.SIGKILL)
                     os.waitpid(-1, os.WNOHANG)
-        return status
+        return ended[pid]
 
 
 # The status of all processes that this one, or one of its children, has started.
