@@ -67,8 +67,12 @@ def _line_of(node: ast.AST, tree: ast.AST) -> int:
 
 
 def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> str:
-    words = read_table("repairs").get(operator, f"the call of `{operator.removeprefix('no ')}` does not belong there")
-    if operator == "mixed up":
+    words = read_table("repairs").get(operator)
+    if isinstance(old, ast.Call) and operator.startswith("no ") and operator != "no call":
+        words = f"the call of `{operator.removeprefix('no ')}` does not belong there"
+    elif isinstance(old, ast.Subscript) and isinstance(new, ast.Subscript) and not isinstance(old.slice, ast.Slice):
+        words = "the index in square brackets should be another one"
+    elif operator == "mixed up":
         words = words.format(name_of(old), name_of(new))
     return f"Look at your line {number}, `{text}`: {words}. With this one change your answer would pass."
 
