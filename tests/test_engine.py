@@ -262,6 +262,10 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
         ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
          "What a tensor's hook returns takes the gradient's place", "is missing"),
+        ("record_gradient(x):\n all = []\n def f(g):\n  all.append(g)\n  handle.remove()\n handle = x.register_hook(f)"
+         "\n return all", "this step does not belong there. Besides: You stored the gradient itself", "would pass"),
+        ("step_in_backward(all, rate):\n def f(p):\n  p.data -= rate * p.grad.sign()\n  p.grad = None\n return ["
+         "p.register_post_accumulate_grad_hook(f) for p in all]", "the call of `sign` does not belong", "the minus"),
         ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
          "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
         ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture, your", "1 pictures"),

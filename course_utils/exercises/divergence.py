@@ -398,7 +398,7 @@ def _is_beside(event: Event, step: Event) -> bool:
 def _say(value: Plain) -> str:
     """A value in words that are read at a glance: of a long tensor the shape, and the numbers with which it begins."""
     words = show(value)
-    if value["type"] != "tensor" or len(words) <= LONGEST:
+    if value["type"] != "tensor" or len(words) <= LONGEST or len(value["values"]) <= 4:
         return words
     return f"{name_type(value)} that begins with {', '.join(map(number_text, value['values'][:3]))}"
 

@@ -1,7 +1,7 @@
 """What one small edit would make right: a cause that is tried on the learner's own answer before it is said.
 
 The edits are those of `edits`, and a few that add what is missing. An edit counts if with it the answer passes in all
-cases of two seeds.
+cases of two seeds, or does in all of them just what a declared mistake does: then it has two slips.
 """
 
 import ast
@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.changes import read_source
 from course_utils.exercises.edits import Instead, changed, define, edits_of, name_of, read_table, replace
 from course_utils.exercises.evidence import can_limit_time
 
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
+MENDING = {"a statement less", "add return", "bind now"}  # they put no other slip in the place of one
 NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
 
 
@@ -26,16 +28,23 @@ class Repair(NamedTuple):
     function: Callable
 
 
-def find_repair(function: Callable, passes: Callable[[Callable], bool]) -> str:
-    """The sentence of the first edit with which `function` `passes`; empty where none does, or no text is there.
+def find_repair(function: Callable, find_rest: Callable[[Callable, bool], str | None]) -> str:
+    """What the first edit says with which `function` is right, or else has one declared mistake; empty where none does.
 
-    Where an edited answer that never ends could not be stopped, none is tried.
+    find_rest: of an edited answer, the message of the mistake that is left; empty if none is, None if it is not known.
+        Its second argument says whether one may be left.
+    Where there is no text, or an edited answer that never ends could not be stopped, none is tried.
     """
     if not can_limit_time():
         return ""
-    end = time.monotonic() + SECONDS
-    tried = itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function))
-    return next((repair.sentence for repair in tried if passes(repair.function)), "")
+    end, with_rest = time.monotonic() + SECONDS, ""
+    for repair in itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function)):
+        rest = find_rest(repair.function, repair.operator in MENDING)
+        if rest == "":
+            return f"{repair.sentence} With this one change your answer would pass."
+        if rest and not with_rest:
+            with_rest = f"{repair.sentence}{BESIDES}{rest}"
+    return with_rest
 
 
 def with_return(function: Callable) -> Callable | None:
@@ -74,7 +83,7 @@ def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> s
         words = "the index in square brackets should be another one"
     elif operator == "mixed up":
         words = words.format(name_of(old), name_of(new))
-    return f"Look at your line {number}, `{text}`: {words}. With this one change your answer would pass."
+    return f"Look at your line {number}, `{text}`: {words}."
 
 
 def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:

@@ -119,7 +119,11 @@ def keep_positive(rng):
         (2.0**130 * negated).backward()  # too large for float32
         return {"the gradient that reached x": first, "the gradient that reached x after that": number.grad}
 
-    yield Case({"tensor": negated}, negative_alone, shown="tensor = -x, one float64 number, and a negative gradient, then a large one")
+    yield Case(
+        {"tensor": negated},
+        negative_alone,
+        shown="tensor = -x, one float64 number, and a negative gradient, then a large one",
+    )
 
 
 class _Shift(nn.Module):
@@ -214,7 +218,9 @@ def hook_once(rng):
         hooks = {"x": len(list_hooks(x)), "z": len(list_hooks(waiting))}
         return {"z.grad after two backwards": waiting.grad, "the number of hooks, with one more on z, then": hooks}
 
-    yield Case({"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting", follows=True)
+    yield Case(
+        {"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting", follows=True
+    )
     base = rng.leaf(2)
     square = base * base
 
