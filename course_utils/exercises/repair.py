@@ -16,7 +16,12 @@ from course_utils.exercises.edits import Instead, changed, define, edits_of, nam
 from course_utils.exercises.evidence import can_limit_time
 
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
-MENDING = {"a statement less", "add return", "bind now"}  # they put no other slip in the place of one
+MENDING = {
+    "a statement less",
+    "add return",
+    "bind now",
+    "own for each call",
+}  # they put no other slip in the place of one
 NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
 
 
@@ -87,7 +92,14 @@ def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> s
 
 
 def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:
-    """What an answer may lack: a `return`, or the value that a variable of a loop has when a hook is made."""
+    """What an answer may lack: a list of its own for each call, a `return`, or the value that a variable of a loop has
+    when a hook is made.
+    """
+    if isinstance(tree, ast.FunctionDef):
+        for argument, value in zip(reversed(tree.args.args), reversed(tree.args.defaults), strict=False):
+            if isinstance(value, ast.List | ast.Dict | ast.Set):
+                own = ast.Assign([ast.Name(argument.arg, ast.Store())], value)
+                yield "own for each call", tree, changed(tree, body=[own, *tree.body])
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             match node.body[-1]:

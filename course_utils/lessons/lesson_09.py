@@ -496,6 +496,15 @@ def _leads_to(y: torch.Tensor, leaf: torch.Tensor) -> bool:
     return any(getattr(node, "variable", None) is leaf for node in found)
 
 
+def _is_freed(y: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether a backward has freed the graph between `y` and a leaf."""
+    try:
+        torch.autograd.grad(y, leaf)
+    except RuntimeError:
+        return True
+    return False
+
+
 @exercise
 def leaf_without_gradient(rng):
     for _ in range(2):
@@ -513,6 +522,7 @@ def leaf_without_gradient(rng):
                 "in yours: x.grad": x.grad,
                 "in yours: how often backward came to x": len(came),
                 "in yours: whether w is in the graph of y": _leads_to(y, w),
+                "in yours: whether the graph of y is freed": _is_freed(y, w),
             }
 
         yield Case({"w": w, "x": x}, compare, fresh=True)
