@@ -16,12 +16,8 @@ from course_utils.exercises.edits import Instead, changed, define, edits_of, nam
 from course_utils.exercises.evidence import can_limit_time
 
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
-MENDING = {
-    "a statement less",
-    "add return",
-    "bind now",
-    "own for each call",
-}  # they put no other slip in the place of one
+# Edits that put no other slip in the place of one.
+MENDING = {"a statement less", "add return", "bind now", "own for each call"}
 NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
 
 

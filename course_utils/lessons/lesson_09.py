@@ -510,7 +510,12 @@ def leaf_without_gradient(rng):
     for _ in range(2):
         w, x, added, came = rng.leaf(1), rng.leaf(1), [], []
         x.register_hook(came.append)
-        w.register_post_accumulate_grad_hook(lambda leaf, added=added: added.append(leaf.grad))
+
+        def note(leaf, added=added):
+            if leaf.grad is not None:  # of a leaf that is frozen meanwhile
+                added.append(leaf.grad)
+
+        w.register_post_accumulate_grad_hook(note)
 
         def compare(y, w=w, x=x, added=added, came=came):
             v, u = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
