@@ -161,16 +161,20 @@ class Exercise(Declaration):
             whole = with_return(function)
             behind = self.judge(self.observe(whole, seed), reference, mistakes).cause if whole else ""
             return replace(outcome, cause=_join_causes(str(causes), behind))
+        if causes.explain_all and len(causes.messages) == 1:
+            return replace(outcome, cause=str(causes))
         if not causes.explain_all and has_answers():
             pairs = find_causes(got, reference, self._lazily(self._pairs_like(function), seed))
             causes = pairs if pairs.explain_all or not causes.messages else causes
-        if causes.explain_all:
-            return replace(outcome, cause=str(causes))
-        cause = self._find_edit(function, seed, got) or str(causes) or self._relate(function, seed, got)
+        two = str(causes) if causes.explain_all else ""  # one slip is likelier, where one is enough
+        cause = self._find_edit(function, seed, got, two) or str(causes) or self._relate(function, seed, got)
         return replace(outcome, cause=cause)
 
-    def _find_edit(self, function: Callable, seed: int, got: Cases) -> str:
-        """What is said of the edit with which the answer is right, or has one declared mistake, on two seeds."""
+    def _find_edit(self, function: Callable, seed: int, got: Cases, two: str) -> str:
+        """What is said of the edit with which the answer is right, on two seeds.
+
+        Where there is none, `two`: the two slips of the answer; if these are not known, an edit and a declared mistake.
+        """
         keys = {each: self.lazy_key(each) for each in (seed, self._other_seed(seed))}
         reference = keys[seed][0]
         at = find_first_wrong(got, reference)
@@ -187,7 +191,7 @@ class Exercise(Declaration):
                     return None
             return rests.pop() if len(rests) == 1 else None
 
-        return find_repair(function, find_rest)
+        return find_repair(function, find_rest, two)
 
     def _relate(self, function: Callable, seed: int, got: Cases) -> str:
         """What all wrong numbers have in common, with the inputs of two seeds; empty if nothing."""

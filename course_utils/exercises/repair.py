@@ -29,23 +29,23 @@ class Repair(NamedTuple):
     function: Callable
 
 
-def find_repair(function: Callable, find_rest: Callable[[Callable, bool], str | None]) -> str:
-    """What the first edit says with which `function` is right, or else has one declared mistake; empty where none does.
+def find_repair(function: Callable, find_rest: Callable[[Callable, bool], str | None], two: str) -> str:
+    """What the first edit says with which `function` is right; else `two` slips, or an edit that leaves one mistake.
 
     find_rest: of an edited answer, the message of the mistake that is left; empty if none is, None if it is not known.
         Its second argument says whether one may be left.
     Where there is no text, or an edited answer that never ends could not be stopped, none is tried.
     """
     if not can_limit_time():
-        return ""
-    end, with_rest = time.monotonic() + SECONDS, ""
+        return two
+    end = time.monotonic() + SECONDS
     for repair in itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function)):
-        rest = find_rest(repair.function, repair.operator in MENDING)
+        rest = find_rest(repair.function, not two and repair.operator in MENDING)
         if rest == "":
             return f"{repair.sentence} With this one change your answer would pass."
-        if rest and not with_rest:
-            with_rest = f"{repair.sentence}{BESIDES}{rest}"
-    return with_rest
+        if rest and not two:
+            two = f"{repair.sentence}{BESIDES}{rest}"
+    return two
 
 
 def with_return(function: Callable) -> Callable | None:
