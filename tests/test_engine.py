@@ -256,7 +256,8 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
     [
         (BAD_HOOK, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined", "left a hook"),
         (BAD_HOOK, "; it ran after your function had returned", "Likely cause"),
-        (STORED, "an input is still in memory when all is over, so something that your answer made", "of an argument"),
+        (STORED, "an input is still in memory when all is over, so something that your answer made", "does not belong"),
+        (STORED, "the default value of an argument is made once, so that all calls share it", "not known"),
         ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),

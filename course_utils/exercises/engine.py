@@ -219,10 +219,14 @@ def _find_rest(mine: Cases, reference: Cases, mistakes: Mistakes) -> str | None:
 
 
 def _is_nearer(after: Cases, before: Cases, reference: Cases) -> bool:
-    """Whether an edit spoiled nothing, and left in the answer all names that the reference uses as well."""
+    """Whether an edit mended something and spoiled nothing, and left all names in the answer that the reference uses.
+
+    Not of an answer that raised: nobody knows what it would have done.
+    """
     used, used_now, used_there = ({*cases[0]["names"]} for cases in (before, after, reference))
     wrong, wrong_now = (find_differences(cases, reference).keys() for cases in (before, after))
-    return wrong_now <= wrong and used & used_there <= used_now
+    raised = any(mine["raised"] and not right["raised"] for mine, right in zip(before, reference, strict=False))
+    return wrong_now < wrong and used & used_there <= used_now and not raised
 
 
 def _join_causes(cause: str, behind: str) -> str:

@@ -88,8 +88,8 @@ def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> s
 
 
 def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:
-    """What an answer may lack: a list of its own for each call, a `return`, or the value that a variable of a loop has
-    when a hook is made.
+    """What an answer may lack: a list of its own for each call, a `return`, two results in their order, or the value
+    that a variable of a loop has when a hook is made.
     """
     if isinstance(tree, ast.FunctionDef):
         for argument, value in zip(reversed(tree.args.args), reversed(tree.args.defaults), strict=False):
@@ -103,6 +103,9 @@ def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:
                     yield "add return", last, ast.Return(value)
                 case ast.Assign([ast.Name(name)]) as last:
                     yield "add return", last, [last, ast.Return(ast.Name(name, ast.Load()))]
+        match node:
+            case ast.Return(ast.Tuple([one, other])):
+                yield "other order", node, changed(node, value=changed(node.value, elts=[other, one]))
         if isinstance(node, ast.For):
             yield from _bindings(node, {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)})
 

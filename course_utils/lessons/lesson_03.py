@@ -190,8 +190,8 @@ def SaveOutput(rng):
         handles = [layer.register_forward_hook(saver) for layer in (model[2], model[0])]
         result = model[0](model(x))
         found = {
-            "the number of outputs": len(saver.outputs),
             "whether `outputs` is a list": isinstance(saver.outputs, list),
+            "the number of outputs": len(saver.outputs),
             "the outputs": list(saver.outputs),
             "requires_grad of the outputs": [getattr(each, "requires_grad", None) for each in saver.outputs],
             "is_leaf of the outputs": [getattr(each, "is_leaf", None) for each in saver.outputs],
