@@ -131,6 +131,19 @@ def test_cases_have_modules_of_their_own_seed_and_the_learner_keeps_the_random_n
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+def test_a_case_that_follows_others_is_tried_alone_after_them(declare):
+    def make_cases(_):
+        earlier = []
+        yield Case({"x": torch.ones(1)}, earlier.append)
+        yield Case({"x": torch.zeros(1)}, lambda _: {"what came back before": earlier[0]}, follows=True)
+
+    declared = declare(square, None)
+    declared.make_cases = make_cases
+    (alone,) = declared.observe(square, 0, at=1)
+    assert alone["seen"] == declared.observe(square, 0)[1]["seen"]
+    assert alone["seen"]["what came back before"]["values"] == [1.0]
+
+
 def test_a_change_that_the_task_asks_for_must_come_out_right(declare):
     def change(by, evaluate=True):
         return lambda x, model: [x.add_(by), model.train(not evaluate)].clear()

@@ -398,9 +398,10 @@ def _is_beside(event: Event, step: Event) -> bool:
 def _say(value: Plain) -> str:
     """A value in words that are read at a glance: of a long tensor the shape, and the numbers with which it begins."""
     words = show(value)
-    if value["type"] != "tensor" or len(words) <= LONGEST or len(value["values"]) <= 4:
+    if not words.startswith("[") or value["type"] != "tensor" or len(words) <= LONGEST or len(value["values"]) <= 4:
         return words
-    return f"{name_type(value)} that begins with {', '.join(map(number_text, value['values'][:3]))}"
+    first = words.replace("[", "").replace("]", "").split(", ")[:3]
+    return f"{name_type(value)} that begins with {', '.join(first)}"
 
 
 def _say_source(value: Plain) -> str:

@@ -167,16 +167,17 @@ class Exercise(Declaration):
             pairs = find_causes(got, reference, self._lazily(self._pairs_like(function), seed))
             causes = pairs if pairs.explain_all or not causes.messages else causes
         two = str(causes) if causes.explain_all else ""  # one slip is likelier, where one is enough
-        cause = self._find_edit(function, seed, got, two) or str(causes) or self._relate(function, seed, got)
+        key = (reference, mistakes)
+        cause = self._find_edit(function, seed, got, key, two) or str(causes) or self._relate(function, seed, got)
         return replace(outcome, cause=cause)
 
-    def _find_edit(self, function: Callable, seed: int, got: Cases, two: str) -> str:
+    def _find_edit(self, function: Callable, seed: int, got: Cases, key: tuple[Cases, Mistakes], two: str) -> str:
         """What is said of the edit with which the answer is right, on two seeds.
 
         Where there is none, `two`: the two slips of the answer; if these are not known, an edit and a declared mistake.
         """
-        keys = {each: self.lazy_key(each) for each in (seed, self._other_seed(seed))}
-        reference = keys[seed][0]
+        other = self._other_seed(seed)
+        keys, reference = {seed: key, other: self.lazy_key(other)}, key[0]
         at = find_first_wrong(got, reference)
 
         def find_rest(edited: Callable, may_have_rest: bool) -> str | None:
@@ -184,9 +185,9 @@ class Exercise(Declaration):
             if not may_have_rest and find_first_wrong(there, reference[at : at + 1]) is not None:
                 return None
             rests = set()
-            for each, key in keys.items():
+            for each in keys:
                 cases = self.observe(edited, each, SECONDS_FOR_AN_EDIT)
-                rests.add(_find_rest(cases, *key))
+                rests.add(_find_rest(cases, *keys[each]))
                 if each == seed and not (rests == {""} or (may_have_rest and _is_nearer(cases, got, reference))):
                     return None
             return rests.pop() if len(rests) == 1 else None
