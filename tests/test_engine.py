@@ -17,7 +17,7 @@ from test_classroom import _nothing_is_remembered  # noqa: F401  a fixture
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from course_utils.exercises import check, classroom, engine, evidence, saved_progress
+from course_utils.exercises import check, classroom, engine, evidence, repair, saved_progress
 from course_utils.exercises.answers import Answer, Mistake, Page
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.comparing import CHANGES
@@ -290,7 +290,9 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
          "what was wrong with your proof: it names no cause.", "not known"),
     ],
 )  # fmt: skip
-def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path):
+def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path, monkeypatch):
+    monkeypatch.setattr(repair, "SECONDS", 60.0)  # however busy the machine
+    monkeypatch.setattr(engine, "SECONDS_FOR_AN_EDIT", 10.0)
     text = str(check(write_answer(f"def {body}\n", tmp_path, body.split("(")[0])))
     assert said in text
     assert not_said not in text
