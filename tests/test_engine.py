@@ -17,7 +17,7 @@ from test_classroom import _nothing_is_remembered  # noqa: F401  a fixture
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from course_utils.exercises import check, classroom, engine, evidence, saved_progress
+from course_utils.exercises import check, classroom, engine, evidence, repair, saved_progress
 from course_utils.exercises.answers import Answer, Mistake, Page
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.comparing import CHANGES
@@ -129,6 +129,19 @@ def test_cases_have_modules_of_their_own_seed_and_the_learner_keeps_the_random_n
     state = torch.random.get_rng_state()
     assert declared.check(lambda model, x: torch.rand(17) is None or model(x), 3).passed
     assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_case_that_follows_others_is_tried_alone_after_them(declare):
+    def make_cases(_):
+        earlier = []
+        yield Case({"x": torch.ones(1)}, earlier.append)
+        yield Case({"x": torch.zeros(1)}, lambda _: {"what came back before": earlier[0]}, follows=True)
+
+    declared = declare(square, None)
+    declared.make_cases = make_cases
+    (alone,) = declared.observe(square, 0, at=1)
+    assert alone["seen"] == declared.observe(square, 0)[1]["seen"]
+    assert alone["seen"]["what came back before"]["values"] == [1.0]
 
 
 def test_a_change_that_the_task_asks_for_must_come_out_right(declare):
@@ -256,12 +269,17 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
     [
         (BAD_HOOK, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined", "left a hook"),
         (BAD_HOOK, "; it ran after your function had returned", "Likely cause"),
-        (STORED, "an input is still in memory when all is over, so something that your answer made", "of an argument"),
+        (STORED, "an input is still in memory when all is over, so something that your answer made", "does not belong"),
+        (STORED, "the default value of an argument is made once, so that all calls share it", "not known"),
         ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
         ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
          "What a tensor's hook returns takes the gradient's place", "is missing"),
+        ("record_gradient(x):\n all = []\n def f(g):\n  all.append(g)\n  handle.remove()\n handle = x.register_hook(f)"
+         "\n return all", "this step does not belong there. Besides: You stored the gradient itself", "would pass"),
+        ("step_in_backward(all, rate):\n def f(p):\n  p.data -= rate * p.grad.sign()\n  p.grad = None\n return ["
+         "p.register_post_accumulate_grad_hook(f) for p in all]", "the call of `sign` does not belong", "the minus"),
         ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
          "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
         ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture, your", "1 pictures"),
@@ -272,7 +290,9 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
          "what was wrong with your proof: it names no cause.", "not known"),
     ],
 )  # fmt: skip
-def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path):
+def test_what_is_said_is_true_of_the_answer_and_helps(body, said, not_said, tmp_path, monkeypatch):
+    monkeypatch.setattr(repair, "SECONDS", 60.0)  # however busy the machine
+    monkeypatch.setattr(engine, "SECONDS_FOR_AN_EDIT", 10.0)
     text = str(check(write_answer(f"def {body}\n", tmp_path, body.split("(")[0])))
     assert said in text
     assert not_said not in text

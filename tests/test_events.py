@@ -188,13 +188,13 @@ def no_return(relu):
         (
             "channel_weights",
             mean_of_all,
-            "From [[[-2., 1.75, -1., 0.75], [-1.25, 1., -2., 0.75]]] your answer makes [[-1.625, 1.375, -1.5, 0.75]] "
-            "(your line {}, `return flat.mean(1)`); a right run makes [[-0.5, -1.5]] from it.",
+            "Your line {}, `return flat.mean(1)`, makes a tensor of shape (1, 4) from a tensor of shape (1, 2, 4); a "
+            "right run makes a tensor of shape (1, 2) from it.",
         ),
         (
             "channel_weights",
             no_mean,
-            "Your answer ends with [[-0.5, -1.5]]; a right run makes [[-0.125, -0.375]] from it.",
+            "Your answer ends with [[-0.5, -1.5]]; a right run goes on, and makes [[-0.125, -0.375]] of it.",
         ),
     ],
 )

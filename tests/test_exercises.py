@@ -13,6 +13,7 @@ from course_utils.exercises.answers import Equivalent
 from course_utils.exercises.edits import mutants_of
 from course_utils.exercises.engine import exercises_of, predictions_of
 from course_utils.exercises.evidence import Evidence
+from course_utils.exercises.judging import find_first_wrong
 from course_utils.exercises.outcome import Outcome, Stage
 
 EXERCISES = {each.name: each for each in exercises_of()}
@@ -59,6 +60,14 @@ def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(name):
     assert exercise.observe(exercise.reference, 0) == first
     others = (exercise.observe(exercise.reference, seed) for seed in (8, 9, 10))
     assert any(other != first for other in others), "an answer made of constants would pass"
+
+
+@pytest.mark.slow
+@every_exercise
+def test_a_case_that_is_tried_alone_is_the_same(name):
+    exercise, (row, _) = EXERCISES[name], key_of(name)
+    for at, case in enumerate(row):
+        assert find_first_wrong(exercise.observe(exercise.reference, 0, at=at), [case]) is None, at
 
 
 @every_exercise

@@ -33,12 +33,15 @@ class Case:
     shown: words for the input, where the values of `given` would not tell.
     fresh: True where the task promises tensors and modules that nobody has used before: then the case is not tried
         again with the traces of earlier work, see `put_in_use`.
+    follows: True where it looks at what the answer did in an earlier case. Where it is tried alone, those run first,
+        but after it was made: they share no variable that changes in between.
     """
 
     given: Mapping[str, Any]
     then: Callable[[Any], Mapping[str, Any] | None] | None = None
     shown: str = ""
     fresh: bool = False
+    follows: bool = False
     in_use: bool = field(default=False, init=False)
 
     def watched(self) -> dict[str, torch.Tensor | nn.Module]:

@@ -24,24 +24,34 @@ class Candidate(NamedTuple):
     cases: Cases
 
 
-def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> list[str]:
-    """The messages of the mistakes that explain an answer: of one that behaves alike, or of several that together do.
+class Causes(NamedTuple):
+    """The messages of the mistakes that an answer has, and whether they explain all that differs."""
+
+    messages: list[str]
+    explain_all: bool
+
+    def __str__(self) -> str:
+        return BESIDES.join(self.messages)
+
+
+def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> Causes:
+    """The mistakes that explain an answer: one that behaves alike, or several that together do.
 
     No more is asked of `mistakes` than it takes.
     """
     candidates = []
     for candidate in _find_candidates(got, key, mistakes):
         if _behaves_alike(got, candidate.cases):
-            return [candidate.message]
+            return Causes([candidate.message], True)
         candidates.append(candidate)
     if _changes_an_input_in_place(got, key):
-        return []  # then nothing else that is seen has a cause of its own
-    return _explain_together(_differences(got, key), key, candidates)
+        return Causes([], False)  # then nothing else that is seen has a cause of its own
+    return _explain_together(find_differences(got, key), key, candidates)
 
 
 def _find_candidates(got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
     """The mistakes that do something of the same where the answer first differs, and whose messages are true of it."""
-    left = _differences(got, key)
+    left = find_differences(got, key)
     first = min((number for number, _ in left), default=None)
     mine = {words: value for (number, words), value in left.items() if number == first}
     names = got[0]["names"] if got else []
@@ -84,15 +94,15 @@ def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
     return any("in place" in words for words in side_effects(got, key))
 
 
-def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> list[str]:
-    """The messages of mistakes each of which explains other aspects; others may be left unexplained.
+def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> Causes:
+    """The mistakes each of which explains other aspects; others may be left unexplained.
 
     A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
     than one case.
     """
     causes = []
     for message, cases in candidates:
-        found = _differences(cases, key)
+        found = find_differences(cases, key)
         aspects = {words for _, words in found}
         touched = {place: value for place, value in left.items() if place[1] in aspects}
         told_by = {number for number, _ in found}
@@ -100,10 +110,10 @@ def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candid
         if len(told_by) > 1 and does_the_same:
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
-    return causes
+    return Causes(causes, not left)
 
 
-def _differences(got: Cases, key: Cases) -> Differences:
+def find_differences(got: Cases, key: Cases) -> Differences:
     """What differs in all cases but for side effects."""
     return {
         (number, words): value

@@ -27,6 +27,7 @@ COMPARED = {
 }
 TIMES = {1: "once", 2: "twice"}
 MOST_STEPS = 300
+LONGEST = 44  # characters of a tensor in a sentence; of a longer one, its shape
 
 
 class Divergence(NamedTuple):
@@ -164,7 +165,7 @@ def _tell_run(cell: Cell, *_: Any) -> str:
     if one["ended"] == "raised":
         return ""  # the outcome says so
     if kind == "post-accumulate-grad hook":
-        states = (" and the gradient ".join(map(show, event["gave"]["items"])) for event in (one, other))
+        states = (" and the gradient ".join(map(_say, event["gave"]["items"])) for event in (one, other))
         return f"{hook} leaves the values {'; in a right run it leaves the values '.join(states)}"
     gave, right = show_apart(one["gave"], other["gave"])
     changes = ", changes it in place and" if one["changed"]["value"] else " and"
@@ -221,7 +222,7 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
     if not cell.mine:
         return "" if what == "reads" else f"a right answer {doing}; yours does not"
     if not cell.right:
-        value = f", which is {show(cell.mine[0]['gave'])} then" if what == "reads" else ""
+        value = f", which is {_say(cell.mine[0]['gave'])} then" if what == "reads" else ""
         return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
     if not cell.first_pair:
         return ""
@@ -237,8 +238,8 @@ def _tell_holding(cell: Cell, *_: Any) -> str:
         return f"what you returned comes to hold {mine}; in a right run it holds {right}"
     fewer = min(len(cell.mine), len(cell.right))
     if fewer < len(cell.mine):
-        return f"what you returned comes to hold {show(cell.mine[fewer]['gave'])}; in a right run it stays as it was"
-    return f"what you returned stays as it was; in a right run it comes to hold {show(cell.right[fewer]['gave'])}"
+        return f"what you returned comes to hold {_say(cell.mine[fewer]['gave'])}; in a right run it stays as it was"
+    return f"what you returned stays as it was; in a right run it comes to hold {_say(cell.right[fewer]['gave'])}"
 
 
 TELL: dict[str, Callable[..., str]] = {
@@ -348,7 +349,8 @@ def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Diverg
         return None
     (run, event), (words, there) = found[0], show_apart(value, made[0])
     last = next((each for each in reversed(mine["events"]) if each["what"] == "returns"), None)
-    return Divergence(f"Your answer ends with {words}; a right run makes {there} from it.", run, 0, last, event)
+    said = f"Your answer ends with {words}; a right run goes on, and makes {there} of it."
+    return Divergence(said, run, 0, last, event)
 
 
 def _ends_with(run: Run, value: Plain) -> bool:
@@ -362,22 +364,23 @@ def _uses(event: Event, value: Plain) -> bool:
 
 
 def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) -> Divergence:
-    source, line = " and ".join(dict.fromkeys(map(show, step["got"][:2]))), _line(step)
+    source = " and ".join(dict.fromkeys(map(_say_source, step["got"][:2])))
+    line = _line(step).replace("your", "Your", 1)
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
     made = [value for _, event in beside for value in event["gave"]]
     if any((value.get("dtype") == "bool") != (new.get("dtype") == "bool") for value in made):
         made = []  # a mask says nothing about numbers
     if strange:
-        said = f"Your answer computes with the values of {step['on']} ({line}); none of the course's does."
+        said = f"{line}, computes with the values of {step['on']}; none of the course's does."
     elif made and all(_equal(made[0], value) for value in made):
         (run, event), (words, there) = beside[0], show_apart(new, made[0])
-        said = f"From {source} your answer makes {words} ({line}); a right run makes {there} from it."
+        said = f"{line}, makes {words} from {source}; a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
     else:
-        words = show(new)
+        words = _say(new)
         if words in source:
             words = f"{words} of another shape or dtype ({name_type(new)}, {new.get('dtype')})"
-        said = f"From {source} your answer makes {words} ({line}); that is in none of the course's right runs."
+        said = f"{line}, makes {words} from {source}; that is in none of the course's right runs."
     return Divergence(said, rights[0], step["part"], step, None)
 
 
@@ -392,10 +395,27 @@ def _is_beside(event: Event, step: Event) -> bool:
     return all(map(_equal, event["got"], step["got"])) and not all(_among(value, came_in) for value in made)
 
 
+def _say(value: Plain) -> str:
+    """A value in words that are read at a glance: of a long tensor the shape, and the numbers with which it begins."""
+    words = show(value)
+    if not words.startswith("[") or value["type"] != "tensor" or len(words) <= LONGEST or len(value["values"]) <= 4:
+        return words
+    first = words.replace("[", "").replace("]", "").split(", ")[:3]
+    return f"{name_type(value)} that begins with {', '.join(first)}"
+
+
+def _say_source(value: Plain) -> str:
+    """Of what something is made: the numbers only where they are few."""
+    words = show(value)
+    return words if value["type"] != "tensor" or len(words) <= LONGEST else name_type(value)
+
+
 def show_apart(one: Plain, other: Plain) -> tuple[str, str]:
     """Two values in words; where these are the same for values that differ, with what does differ."""
     part = differing_part(one, other)
-    words = show(one), show(other)
+    if one.get("shape") and other.get("shape") and one["shape"] != other["shape"]:
+        return name_type(one), name_type(other)
+    words = _say(one), _say(other)
     if part is None or words[0] != words[1]:
         return words
     mine, right = part.mine, part.expected

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from course_utils.exercises.answers import Answer, Mistake, Page, combine, read_page, run_answer, with_docstrings
-from course_utils.exercises.causes import BESIDES, Mistakes, relate_numbers
+from course_utils.exercises.causes import BESIDES, Mistakes, find_causes, find_differences, relate_numbers
 from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, find_by_name, is_blank, read_declarations
 from course_utils.exercises.declaration import find_prediction as find_prediction  # and the next: for its callers
@@ -72,10 +72,10 @@ class Exercise(Declaration):
 
     @functools.cached_property
     def pairs(self) -> list[Mistake]:
-        """Two of the usual mistakes in one answer, where both fit into the reference."""
+        """Two of the usual mistakes in one answer, where both fit into a right one."""
         found = []
         for (message, one), (besides, other) in itertools.combinations(self.page.mistakes, 2):
-            source = combine(self.page.answers[0], one, other)
+            source = next(filter(None, (combine(base, one, other) for base in self.page.answers)), "")
             function = define(source, self.name, self.namespace) if source else None
             if function:
                 found.append(Mistake(source, function, f"{message}{BESIDES}{besides}"))
@@ -131,13 +131,17 @@ class Exercise(Declaration):
         return self.observe(self.reference, seed, PATIENCE), self._lazily(self.mistakes, seed)
 
     def _lazily(self, mistakes: list[Mistake], seed: int) -> Mistakes:
-        return [(each.message, functools.partial(self.observe, each.function, seed)) for each in mistakes]
+        return [
+            (each.message, functools.cache(functools.partial(self.observe, each.function, seed))) for each in mistakes
+        ]
 
     def fresh_seed(self) -> int:
         """A seed whose inputs the learner has not met yet; in an edition without answers, one of the recorded."""
         return secrets.randbits(31) if has_answers() else secrets.choice(recorded_seeds(self.lesson)[1:])
 
-    def _second_seed(self) -> int:
+    def _other_seed(self, seed: int) -> int:
+        if seed != VISIBLE_SEED:
+            return VISIBLE_SEED
         return VISIBLE_SEED + 1 if has_answers() else recorded_seeds(self.lesson)[1]
 
     def check(self, function: Callable, seed: int) -> Outcome:
@@ -149,34 +153,52 @@ class Exercise(Declaration):
             return self.not_attempted("replace the `...` in the answer cell, run that cell, then run this one again.")
         got = self.observe(function, seed)
         reference, mistakes = self.lazy_key(seed)
-        outcome = self.judge(got, reference, mistakes)
-        if not (outcome.passed or outcome.cause) and has_answers():
-            outcome = self.judge(got, reference, self._lazily(self._pairs_like(function), seed))
-        if outcome.stage is Stage.RETURNED_NOTHING and outcome.cause:
+        outcome = self.judge(got, reference, ())
+        if outcome.passed:
+            return outcome
+        causes = find_causes(got, reference, mistakes)
+        if outcome.stage is Stage.RETURNED_NOTHING and causes.messages:
             whole = with_return(function)
             behind = self.judge(self.observe(whole, seed), reference, mistakes).cause if whole else ""
-            return replace(outcome, cause=_join_causes(outcome.cause, behind))
-        if outcome.passed or outcome.cause:
-            return outcome
-        return replace(outcome, cause=self._find_cause(function, seed, got, reference))
+            return replace(outcome, cause=_join_causes(str(causes), behind))
+        if causes.explain_all and len(causes.messages) == 1:
+            return replace(outcome, cause=str(causes))
+        if not causes.explain_all and has_answers():
+            pairs = find_causes(got, reference, self._lazily(self._pairs_like(function), seed))
+            causes = pairs if pairs.explain_all or not causes.messages else causes
+        two = str(causes) if causes.explain_all else ""  # one slip is likelier, where one is enough
+        key = (reference, mistakes)
+        cause = self._find_edit(function, seed, got, key, two) or str(causes) or self._relate(function, seed, got)
+        return replace(outcome, cause=cause)
 
-    def _find_cause(self, function: Callable, seed: int, got: Cases, reference: Cases) -> str:
-        """What holds of the answer with the inputs of two seeds; empty if nothing."""
-        other = self._second_seed() if seed == VISIBLE_SEED else VISIBLE_SEED
-        other_reference, _ = self.lazy_key(other)
-        relation = relate_numbers(got, reference)
-        if relation and relate_numbers(self.observe(function, other), other_reference) == relation:
-            return relation
+    def _find_edit(self, function: Callable, seed: int, got: Cases, key: tuple[Cases, Mistakes], two: str) -> str:
+        """What is said of the edit with which the answer is right, on two seeds.
+
+        Where there is none, `two`: the two slips of the answer; if these are not known, an edit and a declared mistake.
+        """
+        other = self._other_seed(seed)
+        keys, reference = {seed: key, other: self.lazy_key(other)}, key[0]
         at = find_first_wrong(got, reference)
 
-        def passes(edited: Callable) -> bool:
+        def find_rest(edited: Callable, may_have_rest: bool) -> str | None:
             there = self.observe(edited, seed, SECONDS_FOR_AN_EDIT, at)
-            return find_first_wrong(there, reference[at : at + 1]) is None and all(
-                find_first_wrong(self.observe(edited, each, SECONDS_FOR_AN_EDIT), key) is None
-                for each, key in ((seed, reference), (other, other_reference))
-            )
+            if not may_have_rest and find_first_wrong(there, reference[at : at + 1]) is not None:
+                return None
+            rests = set()
+            for each in keys:
+                cases = self.observe(edited, each, SECONDS_FOR_AN_EDIT)
+                rests.add(_find_rest(cases, *keys[each]))
+                if each == seed and not (rests == {""} or (may_have_rest and _is_nearer(cases, got, reference))):
+                    return None
+            return rests.pop() if len(rests) == 1 else None
 
-        return find_repair(function, passes)
+        return find_repair(function, find_rest, two)
+
+    def _relate(self, function: Callable, seed: int, got: Cases) -> str:
+        """What all wrong numbers have in common, with the inputs of two seeds; empty if nothing."""
+        relation, other = relate_numbers(got, self.lazy_key(seed)[0]), self._other_seed(seed)
+        is_sure = relation and relate_numbers(self.observe(function, other), self.lazy_key(other)[0]) == relation
+        return relation if is_sure else ""
 
     def judge(self, got: Cases, reference: Cases, mistakes: Mistakes) -> Outcome:
         """The outcome of the evidence `got`, by what the reference and the mistakes did on the same inputs."""
@@ -187,6 +209,25 @@ class Exercise(Declaration):
 
     def __repr__(self) -> str:
         return f"{self.name}: run the answer cell that defines it, then check({self.name})"
+
+
+def _find_rest(mine: Cases, reference: Cases, mistakes: Mistakes) -> str | None:
+    """The message of the one mistake that an answer has; empty if it passes, None if it is something else."""
+    if find_first_wrong(mine, reference) is None:
+        return ""
+    causes = find_causes(mine, reference, mistakes)
+    return causes.messages[0] if causes.explain_all and len(causes.messages) == 1 else None
+
+
+def _is_nearer(after: Cases, before: Cases, reference: Cases) -> bool:
+    """Whether an edit mended something and spoiled nothing, and left all names in the answer that the reference uses.
+
+    Not of an answer that raised: nobody knows what it would have done.
+    """
+    used, used_now, used_there = ({*cases[0]["names"]} for cases in (before, after, reference))
+    wrong, wrong_now = (find_differences(cases, reference).keys() for cases in (before, after))
+    raised = any(mine["raised"] and not right["raised"] for mine, right in zip(before, reference, strict=False))
+    return wrong_now < wrong and used & used_there <= used_now and not raised
 
 
 def _join_causes(cause: str, behind: str) -> str:

@@ -85,6 +85,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
     found: list[Evidence] = []
     storages: list[list[StorageWeakRef]] = []
     tables: list[dict] = []  # of the hooks on tensors
+    left_out: list[Case] = []
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=devices), _silence(), World() as world, ExitStack() as stack:
         gc.freeze()  # a collection of new objects alone takes milliseconds instead of 0.3 s
@@ -97,7 +98,10 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             if case is None:
                 break
             if at not in (None, index):
+                left_out.append(case)
                 continue
+            while case.follows and left_out:
+                observe(function, left_out.pop(0), world, limit)
             storages.append(_storages(case.given.values()))
             found.append(observe(function, case, world, limit))
             hooks = (getattr(each, "_backward_hooks", None) for each in case.watched().values())
@@ -105,7 +109,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
-        del case, cases, used, hooks
+        del case, cases, used, hooks, left_out
         for table in tables:
             table.clear()  # a hook may use the very tensor that it is on, and torch frees neither of the two
         if not all(storage.expired() for storage in itertools.chain(*storages)):

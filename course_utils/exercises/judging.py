@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from course_utils.exercises.causes import BESIDES, Mistakes, find_causes
+from course_utils.exercises.causes import Mistakes, find_causes
 from course_utils.exercises.comparing import Cases, Fact, alike, close, differing_part, facts, side_effects
 from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
 from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
@@ -36,8 +36,8 @@ def judge(name: str, got: Cases, key: Cases, mistakes: Mistakes, possible: int =
     if difference is None:
         return Outcome(name, Stage.PASSED, possible=possible, hints=hints)
     sentence = _close_sentence(difference.sentence, _find_besides(got, key, difference))
-    cause = BESIDES.join(find_causes(got, key, mistakes))
-    return Outcome(name, difference.stage, sentence, cause, possible=possible, hints=hints)
+    cause = find_causes(got, key, mistakes)
+    return Outcome(name, difference.stage, sentence, str(cause), possible=possible, hints=hints)
 
 
 def _find_besides(got: Cases, key: Cases, difference: Difference) -> str:

@@ -1,7 +1,7 @@
 """What one small edit would make right: a cause that is tried on the learner's own answer before it is said.
 
 The edits are those of `edits`, and a few that add what is missing. An edit counts if with it the answer passes in all
-cases of two seeds.
+cases of two seeds, or does in all of them just what a declared mistake does: then it has two slips.
 """
 
 import ast
@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.changes import read_source
 from course_utils.exercises.edits import Instead, changed, define, edits_of, name_of, read_table, replace
 from course_utils.exercises.evidence import can_limit_time
 
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
+# Edits that put no other slip in the place of one.
+MENDING = {"a statement less", "add return", "bind now", "own for each call"}
 NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
 
 
@@ -26,16 +29,23 @@ class Repair(NamedTuple):
     function: Callable
 
 
-def find_repair(function: Callable, passes: Callable[[Callable], bool]) -> str:
-    """The sentence of the first edit with which `function` `passes`; empty where none does, or no text is there.
+def find_repair(function: Callable, find_rest: Callable[[Callable, bool], str | None], two: str) -> str:
+    """What the first edit says with which `function` is right; else `two` slips, or an edit that leaves one mistake.
 
-    Where an edited answer that never ends could not be stopped, none is tried.
+    find_rest: of an edited answer, the message of the mistake that is left; empty if none is, None if it is not known.
+        Its second argument says whether one may be left.
+    Where there is no text, or an edited answer that never ends could not be stopped, none is tried.
     """
     if not can_limit_time():
-        return ""
+        return two
     end = time.monotonic() + SECONDS
-    tried = itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function))
-    return next((repair.sentence for repair in tried if passes(repair.function)), "")
+    for repair in itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function)):
+        rest = find_rest(repair.function, not two and repair.operator in MENDING)
+        if rest == "":
+            return f"{repair.sentence} With this one change your answer would pass."
+        if rest and not two:
+            two = f"{repair.sentence}{BESIDES}{rest}"
+    return two
 
 
 def with_return(function: Callable) -> Callable | None:
@@ -67,14 +77,25 @@ def _line_of(node: ast.AST, tree: ast.AST) -> int:
 
 
 def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> str:
-    words = read_table("repairs").get(operator, f"the call of `{operator.removeprefix('no ')}` does not belong there")
-    if operator == "mixed up":
+    words = read_table("repairs").get(operator)
+    if isinstance(old, ast.Call) and operator.startswith("no ") and operator != "no call":
+        words = f"the call of `{operator.removeprefix('no ')}` does not belong there"
+    elif isinstance(old, ast.Subscript) and isinstance(new, ast.Subscript) and not isinstance(old.slice, ast.Slice):
+        words = "the index in square brackets should be another one"
+    elif operator == "mixed up":
         words = words.format(name_of(old), name_of(new))
-    return f"Look at your line {number}, `{text}`: {words}. With this one change your answer would pass."
+    return f"Look at your line {number}, `{text}`: {words}."
 
 
 def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:
-    """What an answer may lack: a `return`, or the value that a variable of a loop has when a hook is made."""
+    """What an answer may lack: a list of its own for each call, a `return`, two results in their order, or the value
+    that a variable of a loop has when a hook is made.
+    """
+    if isinstance(tree, ast.FunctionDef):
+        for argument, value in zip(reversed(tree.args.args), reversed(tree.args.defaults), strict=False):
+            if isinstance(value, ast.List | ast.Dict | ast.Set):
+                own = ast.Assign([ast.Name(argument.arg, ast.Store())], value)
+                yield "own for each call", tree, changed(tree, body=[own, *tree.body])
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             match node.body[-1]:
@@ -82,6 +103,9 @@ def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:
                     yield "add return", last, ast.Return(value)
                 case ast.Assign([ast.Name(name)]) as last:
                     yield "add return", last, [last, ast.Return(ast.Name(name, ast.Load()))]
+        match node:
+            case ast.Return(ast.Tuple([one, other])):
+                yield "other order", node, changed(node, value=changed(node.value, elts=[other, one]))
         if isinstance(node, ast.For):
             yield from _bindings(node, {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)})
 

@@ -261,6 +261,7 @@ VOICES = {  # what is said of an answer and of right ones, when both are the lea
     "the course's right answers do not": "your own code does not",
     "none of the course's does": "your own code does not",
     "in none of the course's right runs": "not in your own run",
+    "Your line": "Line",
     "your answer": "the changed code",
     "Your answer": "The changed code",
     "a right run": "your own run",

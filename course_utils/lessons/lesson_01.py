@@ -26,11 +26,11 @@ def record_gradient(rng):
         return {"your list before backward": before, "w.grad": w.grad, "x.grad": x.grad}
 
     yield Case({"tensor": a}, one_pass, shown="a in y = a·b")
-    leaf, slope = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1) / 3
+    leaf, steep = rng.whole(2, 1).double().requires_grad_(), rng.quarters(2, 1) / 3
     earlier = []
 
     def three_passes(seen):
-        (2**20 * slope * leaf).sum().backward()
+        (2**20 * steep * leaf).sum().backward()
         (0 * leaf).sum().backward()
         (leaf * leaf).sum().backward()
         earlier.append(seen)
@@ -52,7 +52,7 @@ def record_gradient(rng):
         return {"x.grad": x.grad, "the list of the call before, after a backward more,": earlier.pop()}
 
     shown = "h in e = h + d, two backwards, and gradients that are changed in place after your hook"
-    yield Case({"tensor": h}, changed_later, shown=shown)
+    yield Case({"tensor": h}, changed_later, shown=shown, follows=True)
 
 
 def _go_back_thrice(x: torch.Tensor, h: torch.Tensor, slope: torch.Tensor) -> Callable:
@@ -90,7 +90,7 @@ def scale_gradient(rng):
     a, b = (both * both).unbind()
 
     def one_of_two(_):
-        (a + 3 * b).sum().backward()
+        (2.0**130 * a + 3 * b).sum().backward()  # too large for float32
         return {"x.grad": both.grad}
 
     yield Case({"tensor": a, "factor": 4}, one_of_two, shown="tensor = a in a, b = (x·x).unbind(), float64, factor = 4")
@@ -115,9 +115,15 @@ def keep_positive(rng):
 
     def negative_alone(_):
         (2 * negated - 5 * negated).backward()
-        return {"the gradient that reached x": number.grad}
+        first, number.grad = number.grad, None
+        (2.0**130 * negated).backward()  # too large for float32
+        return {"the gradient that reached x": first, "the gradient that reached x after that": number.grad}
 
-    yield Case({"tensor": negated}, negative_alone, shown="tensor = -x, one float64 number, and a negative gradient")
+    yield Case(
+        {"tensor": negated},
+        negative_alone,
+        shown="tensor = -x, one float64 number, and a negative gradient, then a large one",
+    )
 
 
 class _Shift(nn.Module):
@@ -212,7 +218,9 @@ def hook_once(rng):
         hooks = {"x": len(list_hooks(x)), "z": len(list_hooks(waiting))}
         return {"z.grad after two backwards": waiting.grad, "the number of hooks, with one more on z, then": hooks}
 
-    yield Case({"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting,")
+    yield Case(
+        {"tensor": x, "hook": multiply}, both, shown="a leaf x, after a leaf z that is still waiting", follows=True
+    )
     base = rng.leaf(2)
     square = base * base
 
@@ -266,12 +274,12 @@ def record_by_name(rng):
             "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
         }
 
-    given = {"input": leaf, "hidden": h, "input again": leaf}
+    given = {"input": leaf, "hidden": h, "": leaf}
     shown = (
         "hidden = 2 · input in e = hidden + d, three backwards, of which the last brings zeros, and gradients that are "
-        "changed in place after your hook"
+        "changed in place after your hook; `input` has a second name, which is empty"
     )
-    yield Case({"tensors": given}, two_passes, shown=shown)
+    yield Case({"tensors": given}, two_passes, shown=shown, follows=True)
 
 
 @exercise
@@ -304,7 +312,7 @@ def record_total_norm(rng):
         }
 
     shown = "a number a, u and h = 2b, where u takes no part; then two backwards of a alone, with the gradients 3 and 0"
-    yield Case({"tensors": [a, unused, h]}, three_passes, shown=shown)
+    yield Case({"tensors": [a, unused, h]}, three_passes, shown=shown, follows=True)
 
 
 @exercise

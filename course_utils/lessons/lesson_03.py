@@ -190,11 +190,11 @@ def SaveOutput(rng):
         handles = [layer.register_forward_hook(saver) for layer in (model[2], model[0])]
         result = model[0](model(x))
         found = {
-            "the number of outputs": len(saver.outputs),
             "whether `outputs` is a list": isinstance(saver.outputs, list),
+            "the number of outputs": len(saver.outputs),
             "the outputs": list(saver.outputs),
-            "requires_grad of the outputs": [output.requires_grad for output in saver.outputs],
-            "is_leaf of the outputs": [output.is_leaf for output in saver.outputs],
+            "requires_grad of the outputs": [getattr(each, "requires_grad", None) for each in saver.outputs],
+            "is_leaf of the outputs": [getattr(each, "is_leaf", None) for each in saver.outputs],
             "the model's output": result,
         }
         result.sum().backward()
@@ -298,7 +298,7 @@ def hooked(rng):
 
     yield Case({"modules": [layers[0]], "hook": double}, waiting.append, shown="a module whose block comes later")
     shown = "another module, and a block inside the block of the one before"
-    yield Case({"modules": [layers[1]], "hook": double}, nested, shown=shown)
+    yield Case({"modules": [layers[1]], "hook": double}, nested, shown=shown, follows=True)
     for error in (RuntimeError, KeyboardInterrupt):
         layer = whole_weights(nn.Linear(2, 2), rng)
         seen = []
@@ -359,7 +359,7 @@ def fix_argument(rng):
         with contextlib.ExitStack() as stack:
             stack.callback(handle.remove)
             found = {
-                "what module(number, None, mask=1, flag=True) got": give_back(number, None, mask=1, flag=True),
+                "what module(number, None, mask=1, flag=None) got": give_back(number, None, mask=1, flag=None),
                 "the number of times that its forward ran": give_back.runs,
                 "what module() got": give_back(),
             }
@@ -367,3 +367,11 @@ def fix_argument(rng):
 
     shown = f"a module that gives back what it gets, name = 'mask', value = None and number = {number}"
     yield Case({"module": give_back, "name": "mask", "value": None}, arguments, shown)
+    mask, giving = rng.leaf(2), GiveBack()
+
+    def very_value(_):
+        _, kwargs = giving(mask=mask + 1)
+        return {"whether the mask that arrived is `value` itself": kwargs["mask"] is mask}
+
+    shown = "a module that gives back what it gets, name = 'mask' and a value that requires its gradient"
+    yield Case({"module": giving, "name": "mask", "value": mask}, very_value, shown)

@@ -407,7 +407,8 @@ def pass_through(rng):
             earlier[:] = [(result, log)]
             return found
 
-        return Case({"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}, backward, shown=shown)
+        given = {"look": look, **{f"t{i}": leaf for i, leaf in enumerate(leaves, 1)}}
+        return Case(given, backward, shown=shown, follows=True)
 
     factors = [-rng.integer(2, 9), rng.integer(2, 9)]
     words = f"two tensors, multiplied by {factors[0]} and {factors[1]} afterwards, and a look that looks"

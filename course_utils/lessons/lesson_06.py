@@ -157,7 +157,8 @@ def Guide(rng):
         return {f"{words}, for two models," if words[0] in "ia" else words: each for words, each in found.items()}
 
     yield Case({"model": models[0][0]}, wait, shown="a model whose block comes later")
-    yield Case({"model": models[1][0]}, nested, shown="another model, and a block inside the block of the one before")
+    shown = "another model, and a block inside the block of the one before"
+    yield Case({"model": models[1][0]}, nested, shown=shown, follows=True)
 
 
 @exercise

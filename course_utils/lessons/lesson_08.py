@@ -422,7 +422,8 @@ def watch_norms(rng):
         }
 
     yield Case({"layers": [layers[0]]}, wait, shown="a layer whose block comes later")
-    yield Case({"layers": [layers[1]]}, nested, shown="another layer, and a block inside the block of the one before")
+    shown = "another layer, and a block inside the block of the one before"
+    yield Case({"layers": [layers[1]]}, nested, shown=shown, follows=True)
 
 
 def neighbours(rng: Numbers) -> nn.Conv2d:

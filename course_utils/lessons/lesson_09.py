@@ -496,12 +496,26 @@ def _leads_to(y: torch.Tensor, leaf: torch.Tensor) -> bool:
     return any(getattr(node, "variable", None) is leaf for node in found)
 
 
+def _is_freed(y: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether a backward has freed the graph between `y` and a leaf."""
+    try:
+        torch.autograd.grad(y, leaf)
+    except RuntimeError:
+        return True
+    return False
+
+
 @exercise
 def leaf_without_gradient(rng):
     for _ in range(2):
         w, x, added, came = rng.leaf(1), rng.leaf(1), [], []
         x.register_hook(came.append)
-        w.register_post_accumulate_grad_hook(lambda leaf, added=added: added.append(leaf.grad))
+
+        def note(leaf, added=added):
+            if leaf.grad is not None:  # of a leaf that is frozen meanwhile
+                added.append(leaf.grad)
+
+        w.register_post_accumulate_grad_hook(note)
 
         def compare(y, w=w, x=x, added=added, came=came):
             v, u = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
@@ -513,6 +527,7 @@ def leaf_without_gradient(rng):
                 "in yours: x.grad": x.grad,
                 "in yours: how often backward came to x": len(came),
                 "in yours: whether w is in the graph of y": _leads_to(y, w),
+                "in yours: whether the graph of y is freed": _is_freed(y, w),
             }
 
         yield Case({"w": w, "x": x}, compare, fresh=True)

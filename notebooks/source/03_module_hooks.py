@@ -1234,8 +1234,8 @@ print("they hold the graph:", last.requires_grad, "  hooks left:", count_hooks(r
 
 # %% tags=["answer"]
 class SaveOutput:
-    """A forward hook that keeps a detached copy of each output in the list
-    `outputs`; `clear()` empties it.
+    """A forward hook that keeps a detached copy of each output in its list
+    `outputs`, which is empty again after `clear()`.
 
     One object can sit on many layers; the copies are in the order of the calls. It
     changes nothing.
