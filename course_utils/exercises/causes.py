@@ -36,7 +36,9 @@ def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> list[str]:
         candidates.append(candidate)
     if _changes_an_input_in_place(got, key):
         return []  # then nothing else that is seen has a cause of its own
-    return _explain_together(_differences(got, key), key, candidates)
+    mine = side_effects(got, key)
+    possible = [each for each in candidates if {*side_effects(each.cases, key)} <= {*mine}]
+    return _explain_together(_differences(got, key), key, possible)
 
 
 def _find_candidates(got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
@@ -123,6 +125,12 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
         else:
             found[fact.words] = fact.mine
     return found
+
+
+def gives_zeros_alone(got: Cases, key: Cases) -> bool:
+    """Whether everything that is wrong is 0: many mistakes together come to that, so it tells of none of them."""
+    numbers = [number for value in _differences(got, key).values() for number in _numbers(value)]
+    return bool(numbers) and not any(numbers)
 
 
 def relate_numbers(got: Cases, key: Cases) -> str:

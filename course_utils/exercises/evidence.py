@@ -14,7 +14,7 @@ import threading
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -132,19 +132,33 @@ def _silence() -> Iterator[None]:
 
 
 def names_used(function: Callable) -> list[str]:
-    """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
-    codes = codes_of(function)
+    """The functions, attributes and other outside names in the code of a function, or of a class's methods, and of what
+    it uses of its own cell; sorted.
+    """
+    codes, namespace = codes_of(function), _namespace_of(function)
     for code in codes:
-        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]  # go on with those inside
+        inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+        used = [each for name in code.co_names for each in codes_of(namespace.get(name))]
+        beside = [each for each in used if each.co_filename == code.co_filename]
+        codes += [each for each in (*inside, *beside) if each not in codes]  # go on with those
     return sorted({name for code in codes for name in code.co_names})
 
 
 def codes_of(answer: object) -> list[types.CodeType]:
     """The code of a function, or of a class's methods; nothing for an object that raises when it is looked at."""
+    return [each.__code__ for each in _functions_of(answer)]
+
+
+def _functions_of(answer: object) -> list[types.FunctionType]:
     with suppress(Exception):
         parts = vars(answer).values() if isinstance(answer, type) else [inspect.unwrap(answer)]
-        return [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
+        functions = [each.__func__ if isinstance(each, staticmethod) else each for each in parts]
+        return [each for each in functions if isinstance(each, types.FunctionType)]
     return []
+
+
+def _namespace_of(answer: object) -> Mapping[str, object]:
+    return next((each.__globals__ for each in _functions_of(answer)), {})
 
 
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
