@@ -135,13 +135,14 @@ def names_used(function: Callable) -> list[str]:
     """The functions, attributes and other outside names in the code of a function, or of a class's methods, and of what
     it uses of its own cell; sorted.
     """
-    codes, namespace = codes_of(function), _namespace_of(function)
+    codes, namespace, methods = codes_of(function), _namespace_of(function), set()
     for code in codes:
-        inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-        used = [each for name in code.co_names for each in codes_of(namespace.get(name))]
-        beside = [each for each in used if each.co_filename == code.co_filename]
-        codes += [each for each in (*inside, *beside) if each not in codes]  # go on with those
-    return sorted({name for code in codes for name in code.co_names})
+        codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]  # go on with those inside
+        for value in map(namespace.get, code.co_names):
+            beside = [each for each in codes_of(value) if each.co_filename == code.co_filename and each not in codes]
+            codes += beside
+            methods |= {each.co_name for each in beside if isinstance(value, type)}
+    return sorted({name for code in codes for name in code.co_names} | methods)
 
 
 def codes_of(answer: object) -> list[types.CodeType]:

@@ -940,9 +940,9 @@ def run_to(model, name, x):
     """Return what the layer with the dotted name `name` gives for the input `x`,
     detached, and compute nothing behind it.
 
-    `name` is one of the names that `model.named_modules()` gives. The model may run
-    its layers in any order, not only in that in which they were made. It stays as it
-    was: no hook left behind, each module in the mode it was in.
+    `name` is one of the names that `model.named_modules()` gives, and its layer runs
+    once. The model may run its layers in any order, not only in that in which they were
+    made. It stays as it was: no hook left behind, each module in the mode it was in.
     What the model itself raises goes on to the caller, and no part of the model
     catches an error.
     """
@@ -1008,10 +1008,10 @@ def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
     `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
-    `layer` is a module of `model` and returns (N, C, H, W) in float32; `batches` is a
-    list of inputs, which differ in their number of pictures, N. The maps of a batch are
-    let go, at the latest when those of the next are there. When your function returns,
-    no hook is left.
+    `layer` is a module of `model` that runs once in a call and returns (N, C, H, W) in
+    float32; `batches` is a list of inputs, which differ in their number of pictures, N.
+    The maps of a batch are let go, at the latest when those of the next are there. When
+    your function returns, no hook is left.
     """
     ...
 
