@@ -151,7 +151,7 @@ def relate_numbers(got: Cases, key: Cases) -> str:
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
     found = [fact for fact in found if fact.stage is not Stage.SIDE_EFFECT]
     differing = {fact.words for fact in found if not alike(fact.mine, fact.expected)}
-    same = [fact for fact in found if fact.words in differing]
+    same = [fact for fact in found if fact.words in differing and not _is_empty(fact)]
     if not same or any(_is_a_count(fact.words, fact.expected) for fact in same):
         return ""
     pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
@@ -163,6 +163,11 @@ def relate_numbers(got: Cases, key: Cases) -> str:
         if said := relation.find(pairs):
             return relation.sentence.format(said)
     return ""
+
+
+def _is_empty(fact: Fact) -> bool:
+    """Whether there is nothing in it, as there should be: nothing that could have a relation to anything."""
+    return alike(fact.mine, fact.expected) and not _numbers(fact.expected)
 
 
 def _has_shape(fact: Fact) -> bool:
