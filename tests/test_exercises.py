@@ -249,6 +249,62 @@ def test_two_slips_in_one_answer_are_both_named():
     assert "shares its memory with the output" in cause
 
 
+def run_with_two_slips(model, name, x):
+    """It keeps the graph, which every call shows, and loses an error of the model's, which two others show."""
+    kept = []
+
+    def stop(module, args, output):
+        kept.append(output)
+        raise Enough
+
+    with model.get_submodule(name).register_forward_hook(stop):
+        try:
+            model(x)
+        except Exception:
+            return kept[0] if kept else None
+
+
+class Enough(Exception):
+    pass
+
+
+def test_two_slips_that_different_inputs_show_are_both_named():
+    cause = EXERCISES["run_to"].check(run_with_two_slips, 0).cause
+    assert "Your result still belongs to the graph" in cause
+    assert "An error of the model's own gets lost" in cause
+
+
+class NodeBeside(torch.autograd.Function):
+    """Its `backward` has no value for `look`."""
+
+    @staticmethod
+    def forward(ctx, look, *tensors):
+        ctx.look = look
+        return tuple(tensor.clone() for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return ctx.look(gradients) or gradients
+
+
+def test_what_stands_beside_an_answer_belongs_to_it():
+    outcome = EXERCISES["pass_through"].check(lambda look, *tensors: NodeBeside.apply(look, *tensors), 0)
+    assert "`backward` must return one value for each argument" in outcome.cause
+
+
+def zero_if_one_is(maps, mask):
+    """Right, but where one channel is 0."""
+    total = maps.sum((1, 2))
+    if (total == 0).any():
+        return torch.zeros(len(maps))
+    covered = torch.nn.functional.adaptive_avg_pool2d(mask[None].float(), maps.shape[1:])
+    return (maps * covered).sum((1, 2)) / total
+
+
+def test_zeros_alone_tell_of_no_two_slips():
+    assert "Besides" not in EXERCISES["share_on_thing"].check(zero_if_one_is, 0).cause
+
+
 def test_what_passes_is_shown_as_a_diff(capsys, monkeypatch):
     exercise = EXERCISES["largest"]
     edit = next(mutant.edit for mutant in made_of("largest") if reasons_for(exercise, mutant))

@@ -39,19 +39,26 @@ def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> Causes:
 
     No more is asked of `mistakes` than it takes.
     """
-    candidates = []
-    for candidate in _find_candidates(got, key, mistakes):
-        if _behaves_alike(got, candidate.cases):
-            return Causes([candidate.message], True)
-        candidates.append(candidate)
-    if _changes_an_input_in_place(got, key):
-        return Causes([], False)  # then nothing else that is seen has a cause of its own
-    return _explain_together(find_differences(got, key), key, candidates)
-
-
-def _find_candidates(got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
-    """The mistakes that do something of the same where the answer first differs, and whose messages are true of it."""
     left = find_differences(got, key)
+    causes: list[str] = []
+    while True:
+        candidates = []
+        for candidate in _find_candidates(left, got, key, mistakes):
+            if _behaves_alike(got, candidate.cases):
+                return Causes([candidate.message], True)
+            candidates.append(candidate)
+        if _changes_an_input_in_place(got, key):
+            return Causes([], False)  # then nothing else that is seen has a cause of its own
+        found, left = _explain_together(left, key, _without_other_effects(candidates, got, key))
+        causes += found
+        if not (found and left):
+            return Causes(causes, not left)
+
+
+def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
+    """The mistakes that do something of the same in the first case of what is `left`, and whose messages are true of
+    the answer.
+    """
     first = min((number for number, _ in left), default=None)
     mine = {words: value for (number, words), value in left.items() if number == first}
     names = got[0]["names"] if got else []
@@ -63,6 +70,12 @@ def _find_candidates(got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Can
         cases = known() if callable(known) else known
         if _can_be_said(message, cases[0]["names"], names):
             yield Candidate(message, cases)
+
+
+def _without_other_effects(candidates: Sequence[Candidate], got: Cases, key: Cases) -> list[Candidate]:
+    """The candidates that have no side effect which the answer has not."""
+    mine = {*side_effects(got, key)}
+    return [each for each in candidates if {*side_effects(each.cases, key)} <= mine]
 
 
 def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> bool:
@@ -94,8 +107,8 @@ def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
     return any("in place" in words for words in side_effects(got, key))
 
 
-def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> Causes:
-    """The mistakes each of which explains other aspects; others may be left unexplained.
+def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> tuple[list[str], Differences]:
+    """The messages of mistakes each of which explains other aspects, and what is left unexplained.
 
     A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
     than one case.
@@ -110,7 +123,7 @@ def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candid
         if len(told_by) > 1 and does_the_same:
             causes.append(message)
             left = {place: value for place, value in left.items() if place not in found}
-    return Causes(causes, not left)
+    return causes, left
 
 
 def find_differences(got: Cases, key: Cases) -> Differences:
@@ -135,13 +148,20 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
     return found
 
 
+def gives_zeros_alone(got: Cases, key: Cases) -> bool:
+    """Whether everything that is wrong is 0: many mistakes together come to that, so it tells of none of them."""
+    numbers = [number for value in find_differences(got, key).values() for number in _numbers(value)]
+    return bool(numbers) and not any(numbers)
+
+
 def relate_numbers(got: Cases, key: Cases) -> str:
     """What all numbers of the aspects that differ have in common, in every case in which these are; empty if nothing,
     or if one case alone tells.
     """
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
+    found = [fact for fact in found if fact.stage is not Stage.SIDE_EFFECT]
     differing = {fact.words for fact in found if not alike(fact.mine, fact.expected)}
-    same = [fact for fact in found if fact.words in differing]
+    same = [fact for fact in found if fact.words in differing and not _is_empty(fact)]
     if not same or any(_is_a_count(fact.words, fact.expected) for fact in same):
         return ""
     pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
@@ -153,6 +173,11 @@ def relate_numbers(got: Cases, key: Cases) -> str:
         if said := relation.find(pairs):
             return relation.sentence.format(said)
     return ""
+
+
+def _is_empty(fact: Fact) -> bool:
+    """Whether there is nothing in it, as there should be: nothing that could have a relation to anything."""
+    return alike(fact.mine, fact.expected) and not _numbers(fact.expected)
 
 
 def _has_shape(fact: Fact) -> bool:

@@ -224,10 +224,11 @@ def close(a: Any, b: Any) -> bool:
 
 
 def kind_of_error(error: Mapping[str, Any]) -> tuple[str, str, list[str]]:
-    """What was raised, and its message without numbers and names that a learner chooses; `Linear.forward()` stays.
+    """What was raised, and its message without numbers and names that a learner chooses, also those of nodes;
+    `Linear.forward()` stays.
 
     Whether a hook raised it is known of a learner's own hooks only, so it does not count.
     """
     known = r"'(?:[a-z]\w*|NoneType|Tensor)'(?= object)"
-    words = re.findall(rf"(?<!\S)(?:{known}|\w+\.\w+\(\)|[^\W\d_]+)(?!\S)", error["message"])
+    words = re.findall(rf"(?<!\S)(?:{known}|\w+\.\w+\(\)|(?!\w+Backward\b)[^\W\d_]+)(?!\S)", error["message"])
     return error["type"], error["during"] if error["during"] == "call" else "afterwards", words[:12]

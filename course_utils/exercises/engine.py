@@ -16,7 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from course_utils.exercises.answers import Answer, Mistake, Page, combine, read_page, run_answer, with_docstrings
-from course_utils.exercises.causes import BESIDES, Mistakes, find_causes, find_differences, relate_numbers
+from course_utils.exercises.causes import (
+    BESIDES,
+    Mistakes,
+    find_causes,
+    find_differences,
+    gives_zeros_alone,
+    relate_numbers,
+)
 from course_utils.exercises.comparing import Cases
 from course_utils.exercises.declaration import Declaration, find_by_name, is_blank, read_declarations
 from course_utils.exercises.declaration import find_prediction as find_prediction  # and the next: for its callers
@@ -163,7 +170,7 @@ class Exercise(Declaration):
             return replace(outcome, cause=_join_causes(str(causes), behind))
         if causes.explain_all and len(causes.messages) == 1:
             return replace(outcome, cause=str(causes))
-        if not causes.explain_all and has_answers():
+        if not (causes.explain_all or gives_zeros_alone(got, reference)) and has_answers():
             pairs = find_causes(got, reference, self._lazily(self._pairs_like(function), seed))
             causes = pairs if pairs.explain_all or not causes.messages else causes
         two = str(causes) if causes.explain_all else ""  # one slip is likelier, where one is enough

@@ -14,7 +14,7 @@ import threading
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -136,19 +136,34 @@ def _silence() -> Iterator[None]:
 
 
 def names_used(function: Callable) -> list[str]:
-    """The functions, attributes and other outside names in the code of a function, or of a class's methods; sorted."""
-    codes = codes_of(function)
+    """The functions, attributes and other outside names in the code of a function, or of a class's methods, and of what
+    it uses of its own cell; sorted.
+    """
+    codes, namespace, methods = codes_of(function), _namespace_of(function), set()
     for code in codes:
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]  # go on with those inside
-    return sorted({name for code in codes for name in code.co_names})
+        for value in map(namespace.get, code.co_names):
+            beside = [each for each in codes_of(value) if each.co_filename == code.co_filename and each not in codes]
+            codes += beside
+            methods |= {each.co_name for each in beside if isinstance(value, type)}
+    return sorted({name for code in codes for name in code.co_names} | methods)
 
 
 def codes_of(answer: object) -> list[types.CodeType]:
     """The code of a function, or of a class's methods; nothing for an object that raises when it is looked at."""
+    return [each.__code__ for each in _functions_of(answer)]
+
+
+def _functions_of(answer: object) -> list[types.FunctionType]:
     with suppress(Exception):
         parts = vars(answer).values() if isinstance(answer, type) else [inspect.unwrap(answer)]
-        return [each.__code__ for each in parts if isinstance(each, types.FunctionType)]
+        functions = [each.__func__ if isinstance(each, staticmethod) else each for each in parts]
+        return [each for each in functions if isinstance(each, types.FunctionType)]
     return []
+
+
+def _namespace_of(answer: object) -> Mapping[str, object]:
+    return next((each.__globals__ for each in _functions_of(answer)), {})
 
 
 def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:

@@ -237,7 +237,7 @@ def run_pre_hooks(rng):
         return Case({"module": module, "hooks": hooks, "args": args}, seen, shown=shown)
 
     hooks = {9: note, 4: lambda _, args: args[0] * 10, 6: note, 5: lambda _, args: args[0] + 1, 3: note}
-    yield case(hooks, (x,), "two hooks that return a tensor of two")
+    yield case(hooks | {2: lambda _, args: args[0] - 2}, (x,), "three hooks that return a tensor of two")
     hooks = {1: lambda _, args: (args[1], args[0]), 2: note, 3: lambda _, args: args[1] * 2, 4: note}
     yield case(hooks, (x, y), "a hook that swaps two arguments, and one that returns a single one")
     yield case({9: note, 6: note}, (x, 7), "two hooks that only look")
@@ -282,8 +282,8 @@ def run_forward_hooks(rng):
 
     first = rng.integer(1, 9)
     hooks = {30: note, first: lambda _, args, out: out * 10, 20: note}
-    hooks |= {11: lambda _, args, out: out + args[1][0], 12: note}
-    yield case(hooks, x + 1, "two hooks that return a new output")
+    hooks |= {11: lambda _, args, out: out + args[1][0], 12: note, 10: lambda _, args, out: out - 2}
+    yield case(hooks, x + 1, "three hooks that return a new output")
     hooks = {first: lambda _, args, out: (out, args[0]), 40: note}
     yield case(hooks, x + 2, "a hook that returns a tuple, and one that stands in `started` already", started=(40, 99))
     hooks = {11: lambda _, args, out: out * 0, 12: note, 10: lambda *_: False, 9: note, 8: lambda *_: (), 7: note}

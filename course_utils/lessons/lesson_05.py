@@ -39,6 +39,12 @@ def _nested(rng: Numbers) -> nn.Module:
     return whole_weights(nn.Sequential(nn.Conv2d(1, 2, 1), nn.Sequential(nn.ReLU(), _Block())), rng)
 
 
+def _thirds(rng: Numbers, model: nn.Module) -> torch.Tensor:
+    """Two pictures, or one where the model is in float64, of numbers that are rounded in another way by each dtype."""
+    dtype = next(model.parameters()).dtype
+    return rng.quarters(1 if dtype == torch.float64 else 2, 1, 2, 2).to(dtype) / 3
+
+
 def _tell_runs(model: nn.Module) -> Callable:
     """What to look at afterwards: how often `model` has run since."""
     runs = count_runs(model)
@@ -74,7 +80,7 @@ def keep_maps(rng):
         parameter.data.zero_()
     for model, names, shown in (
         (_small_net(rng), ["0", "2", "4"], "a Sequential of convolutions and in-place ReLUs, names = ['0', '2', '4']"),
-        (_nested(rng), nested, f"a model of layers inside layers, names = {nested}"),
+        (_nested(rng).double(), nested, f"a model of layers inside layers, in float64, names = {nested}"),
         (silent, ["same", "first"], "a model of one layer, which gives zeros, with the names 'first' and 'same'"),
     ):
         runs, settings = count_runs(model), _settings(model)
@@ -87,7 +93,7 @@ def keep_maps(rng):
                 "whether one of the maps holds a graph": any(graphs),
             }
 
-        x = rng.quarters(2, 1, 2, 2) / 3  # which no half-precision number is
+        x = _thirds(rng, model)
         yield Case({"model": model, "names": names, "x": x}, after, shown=shown)
 
 
@@ -119,12 +125,14 @@ def strongest_channels(rng):
         [1.5] + [0.5] * 8 + [0.0],
         [1.25, 1.25, 1.25, 1.0] + [-0.25 * rng.integer(9, 12) for _ in range(6)],
         [0.75] * 4 + [0.5] * 2 + [-0.5] * 4,
-        [0.75] * 4 + [0.5, 0.5 - 2**-14] + [-0.5] * 4,
+        [0.75 + 2**-13] + [0.75] * 3 + [0.5 - 2**-13, 0.5 - 2**-14] + [-0.5] * 4,
         [0.25] + [-0.25 * rng.integer(1, 4) for _ in range(9)],
         [0.25 - 2**-14] + [-0.25 * rng.integer(1, 4) for _ in range(9)],
         [-0.25] * 10,
     ]
-    for count in (1, 4, 9):
+    for number, row in enumerate(rows):
+        row[-1] -= number / 4096  # so that no two rows have the same mean, whether sizes are taken or not
+    for count in (1, 4, 9, 0):
         order = _shuffled(rng, 9)
         # Whoever takes nearly equal ones for equal, and then the first of them, has the first two in the wrong order,
         # and whoever takes the last has the other two.
@@ -208,6 +216,17 @@ def _some_dead(rng: Numbers, inplace: bool) -> tuple[nn.Module, list[torch.Tenso
     return model, [batch * signs for batch in batches]
 
 
+class _Twice(nn.Module):
+    """Runs its layer on what it gets, and then on the negative of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.ReLU()
+
+    def forward(self, x):
+        return self.layer(x) - self.layer(-x)
+
+
 @exercise
 def dead_channels(rng):
     words = {True: "two batches, and an in-place Hardsigmoid behind the layer", False: "two other batches"}
@@ -217,6 +236,12 @@ def dead_channels(rng):
         yield Case(given, _tell_runs(model), shown=shown)
     given = {"model": model, "layer": model[0], "batches": [rng.quarters(size, 8, 1, 2).abs() for size in (2, 1, 2)]}
     yield Case(given, _tell_runs(model), shown="three batches, in each of which all channels are above 0")
+    model, signs = _Twice(), torch.tensor([[1.0, -1.0, 0.0][number] for number in _shuffled(rng, 3)])
+    batch = rng.quarters(2, 3, 2, 2).abs() * signs.reshape(3, 1, 1)
+    batch[..., 0, 0] = 0  # no channel is above 0 everywhere
+    given = {"model": model, "layer": model.layer, "batches": [batch]}
+    shown = "a layer that runs twice in a call, and one channel that both runs leave at 0"
+    yield Case(given, _tell_runs(model), shown=shown)
 
 
 @exercise
@@ -317,10 +342,10 @@ def _refuse(module: nn.Module, args: tuple) -> None:
 
 @exercise
 def run_to(rng):
-    small, other, nested = _small_net(rng), whole_weights(_OtherOrder(), rng), _nested(rng)
+    small, other, nested = _small_net(rng), whole_weights(_OtherOrder(), rng), _nested(rng).double()
     blocks = whole_weights(nn.Sequential(*_nested(rng), nn.Conv2d(2, 1, 1)), rng)
     swapped = "a model that runs its layers in another order than it made them"
-    inside = "a model of layers inside layers"
+    inside = "a model of layers inside layers, in float64"
     for model, order, choices, where in (
         (small, ["0", "1", "2", "3", "4"], ["0", "2"], "a Sequential"),
         (other, ["first", "middle", "last"], ["first", "middle"], swapped),
@@ -338,8 +363,8 @@ def run_to(rng):
                 LEFT_CHANGED: _settings(model) != settings,
             }
 
-        x = rng.quarters(2, 1, 2, 2) / 3
-        yield Case({"model": model, "name": name, "x": x}, after, shown=f"name = {name!r} in {where}")
+        given = {"model": model, "name": name, "x": _thirds(rng, model)}
+        yield Case(given, after, shown=f"name = {name!r} in {where}")
     model, x = _small_net(rng), rng.quarters(2, 3, 2, 2)
     shown = "an x with too many channels: a layer before raises an error"
     yield Case({"model": model, "name": "2", "x": x}, shown=shown)

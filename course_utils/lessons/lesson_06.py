@@ -229,6 +229,7 @@ def share_on(rng):
         mask[rng.integer(0, 1), rng.integer(0, 2)] = True
         mask[0, 0] = mask[1, 2] = True
         gradient[0, 1, 0] = 0
+        gradient[:, 0, 2] = 0  # one pixel is as weak as can be
         gradient[1, 1, 2] = -gradient[0, 1, 2] - rng.integer(1, 3)
         if kind == "of sum 0":
             gradient[2, 0, 1] -= gradient.sum()

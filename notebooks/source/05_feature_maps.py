@@ -583,9 +583,9 @@ def dead_channels(model, layer, batches):
     """Run `model` on each of `batches` and return the numbers of the channels of
     `layer` that were never above 0, as a list of ints in ascending order.
 
-    `layer` is a module of `model` and returns (N, C, H, W), without a nan. Never
-    means: at no place of any picture of any batch. `batches` is a list, and the model
-    runs on all of it. When your function returns, no hook is left.
+    `layer` is a module of `model` and returns (N, C, H, W), without a nan. Never means:
+    at no place of any picture of any batch, and, where the layer runs twice in a call,
+    in neither run. `batches` is a list, and the model runs on all of it. When your function returns, no hook is left.
     """
     ...
 
@@ -940,7 +940,8 @@ def run_to(model, name, x):
     """Return what the layer with the dotted name `name` gives for the input `x`,
     detached, and compute nothing behind it.
 
-    The model may run its layers in any order, not only in that in which they were
+    `name` is one of the names that `model.named_modules()` gives, and its layer runs
+    once. The model may run its layers in any order, not only in that in which they were
     made. It stays as it was: no hook left behind, each module in the mode it was in.
     What the model itself raises goes on to the caller, and no part of the model
     catches an error.
@@ -1007,10 +1008,10 @@ def channel_means(model, layer, batches):
     """Run `model` on each of `batches` and return the mean of each channel of
     `layer` over all pictures and places: a float32 tensor (C,) without a graph.
 
-    `layer` is a module of `model` and returns (N, C, H, W) in float32; `batches` is a
-    list of inputs, which differ in their number of pictures, N. The maps of a batch are
-    let go, at the latest when those of the next are there. When your function returns,
-    no hook is left.
+    `layer` is a module of `model` that runs once in a call and returns (N, C, H, W) in
+    float32; `batches` is a list of inputs, which differ in their number of pictures, N.
+    The maps of a batch are let go, at the latest when those of the next are there. When
+    your function returns, no hook is left.
     """
     ...
 

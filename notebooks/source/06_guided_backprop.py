@@ -515,7 +515,8 @@ why("a_thousand_times")
 # %% [markdown] tags=["sealed"]
 # 2 points
 # 1. Four steps in this order: subtract the mean, divide by the standard deviation, times 0.1 plus 0.5, clip.
-# 2. `gradient.std()` is 0 for a constant gradient, and 0 / 0 is nan. What should come out there?
+# 2. What should come out for a constant gradient? Ask whether all its numbers are equal: `gradient.std()` need not be
+#    exactly 0 there, because sums are rounded, and where it is 0, 0 / 0 is nan.
 
 
 # %% tags=["answer"]
