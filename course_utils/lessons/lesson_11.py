@@ -182,7 +182,7 @@ def stream_while_writing(rng):
 def last_states(rng):
     for words, paddings, (kind_words, kind) in zip(
         ("no padding", "padding on the right", "padding on the left", "padding on both sides"),
-        ([(0, 0), (0, 0)], [(0, 2), (0, 0), (0, 3)], [(1, 0), (3, 0)], [(1, 1), (2, 0), (0, 2)]),
+        ([(0, 0), (0, 0)], [(0, 2), (0, 0), (0, 4)], [(1, 0), (3, 0)], [(1, 1), (2, 0), (0, 2)]),
         itertools.islice(itertools.cycle(KINDS.items()), 4),
         strict=True,
     ):
