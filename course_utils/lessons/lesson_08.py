@@ -291,8 +291,9 @@ def dead_share(rng):
     maps[1, 0, 0, 1] *= -1
     shown = "2 channels of 2 x 2 places, two batches of one size, and one place that fires, in the first of them"
     yield Case({"model": nn.Sequential(nn.ReLU()), "batches": list(maps.split(2))}, shown=shown)
-    shown = "a model that is a ReLU, and one batch in which all three units live"
-    yield Case({"model": nn.ReLU(), "batches": [rng.whole(2, 3)]}, shown=shown)
+    yield Case({"model": nn.Sequential(nn.ReLU()), "batches": [rng.whole(2, 3)]}, shown="three units, which all live")
+    one_dead = rng.whole(2, 3) * torch.tensor([1.0, -1.0, 1.0])
+    yield Case({"model": nn.ReLU(), "batches": [one_dead]}, shown="a model that is a ReLU, one of three units dead")
     shown = "4 units, one batch of 2 pictures, and what fires in the second fires in the first"
     yield Case({"model": _relu_net(rng), "batches": [first.flip(0)]}, shown=shown)
 
@@ -501,8 +502,12 @@ def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.Transform
 @exercise
 def attention_maps(rng):
     def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
+        outputs = []
+        layer.register_forward_hook(lambda module, args, output: outputs.append(output.detach()))
+
         def then(maps):
-            return {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)}
+            found = {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)}
+            return found | {"what the layer gave when you called it": outputs[-1:]}
 
         return Case({"layer": layer, "x": x}, then, shown)
 

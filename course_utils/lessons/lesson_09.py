@@ -155,6 +155,9 @@ def make_twelve(rng):
         w.grad = None
         (0 * w * x).sum().backward()
         found |= {"w.grad of a third backward, with a gradient of zeros,": kept(w.grad)}
+        w.grad = None
+        (2.0**30 * w * x).sum().backward()
+        found |= {"w.grad of a fourth backward, with a very large gradient,": kept(w.grad)}
         handle.remove()
         w.grad = None
         (w * x).sum().backward()
@@ -437,6 +440,10 @@ def twelve_from_afar(rng):
             x.grad = None
             (0 * x).sum().backward()
             found |= {"x.grad of a third backward, with a gradient of zeros,": kept(x.grad)}
+            y.detach_()
+            x.grad = None
+            (2.0**30 * x).sum().backward()
+            found |= {"x.grad of a fourth one, with a very large gradient and without y's graph,": kept(x.grad)}
             handle.remove()
             x.grad = None
             (2 * x).sum().backward()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -39,11 +41,14 @@ class TupleLayer(Layer):
 
 
 class InPlaceLayer(PlainLayer):
-    """A layer that adds to the residual stream in place: what the layer before it handed on changes, too."""
+    """A layer that adds to the residual stream in place: what the layer before it handed on changes, too.
+
+    The norms get copies: a tensor that autograd has saved and that then changes in place holds itself in memory.
+    """
 
     def forward(self, x, angles, mask, cache, layer):
-        x.add_(self.self_attn(self.input_layernorm(x), angles, mask, cache, layer)[0])
-        return x.add_(self.mlp(self.post_attention_layernorm(x)))
+        x.add_(self.self_attn(self.input_layernorm(x.clone()), angles, mask, cache, layer)[0])
+        return x.add_(self.mlp(self.post_attention_layernorm(x.clone())))
 
 
 def small(rng: Numbers, kind: type[Layer] = PlainLayer, layers: int = 3) -> LanguageModel:
@@ -140,7 +145,7 @@ class Keeps(nn.Module):
 
     def forward(self, x):
         self.kept.append(x / 3)
-        return (self.kept[-1], x * 0, "what else there is") if self.with_more else self.kept[-1]
+        return (self.kept[-1], x.double() * 0, "what else there is") if self.with_more else self.kept[-1]
 
 
 @exercise
@@ -149,6 +154,7 @@ def steer(rng):
         ("a layer that returns a tensor", Keeps(), torch.float32),
         ("a layer that returns a tuple", Keeps(with_more=True), torch.float32),
         ("a layer in half precision", Keeps(), torch.bfloat16),
+        ("a layer in half precision that returns a tuple", Keeps(with_more=True), torch.bfloat16),
     ):
         x = rng.quarters(2, 3, 4).to(dtype)
 
@@ -174,15 +180,16 @@ def stream_while_writing(rng):
 
 @exercise
 def last_states(rng):
-    for words, paddings in (
-        ("no padding", [(0, 0), (0, 0)]),
-        ("padding on the right", [(0, 2), (0, 0), (0, 3)]),
-        ("padding on the left", [(1, 0), (3, 0)]),
-        ("padding on both sides", [(1, 1), (2, 0), (0, 2)]),
+    for words, paddings, (kind_words, kind) in zip(
+        ("no padding", "padding on the right", "padding on the left", "padding on both sides"),
+        ([(0, 0), (0, 0)], [(0, 2), (0, 0), (0, 4)], [(1, 0), (3, 0)], [(1, 1), (2, 0), (0, 2)]),
+        itertools.islice(itertools.cycle(KINDS.items()), 4),
+        strict=True,
     ):
         real = torch.ones(len(paddings), 5, dtype=torch.int64)
         for row, (left, right) in zip(real, paddings, strict=True):
             row[:left] = row[5 - right :] = 0
-        tokens, layer = some_tokens(rng, len(paddings), 5) * real, rng.integer(0, 2)
-        given = {"model": small(rng, rng.choice([Layer, TupleLayer])), "layer": layer, "tokens": tokens, "real": real}
-        yield Case(given, _tell_graph, shown=f"{len(paddings)} rows of 5 tokens with {words}, {layer = }")
+        tokens, layer = some_tokens(rng, len(paddings), 5) * real, rng.integer(0, 1)
+        given = {"model": small(rng, kind), "layer": layer, "tokens": tokens, "real": real}
+        shown = f"{kind_words}, {len(paddings)} rows of 5 tokens with {words}, {layer = }"
+        yield Case(given, _tell_graph, shown=shown)
