@@ -69,11 +69,19 @@ def test_the_network_equals_the_plain_formula(eager):
 def test_a_cache_changes_nothing_and_its_calls_have_one_token_each():
     model, lengths = make_small(5), []
     model.model.layers[1].register_forward_hook(lambda module, args, output: lengths.append(output.shape[1]))
-    cached = list(write(model, TOKENS, 6))
+    cached = torch.stack(list(write(model, TOKENS, 6)))
     assert lengths == [5, 1, 1, 1, 1, 1]
     lengths.clear()
-    assert list(write(model, TOKENS, 6, cached=False)) == cached
+    assert torch.equal(torch.stack(list(write(model, TOKENS, 6, cached=False))), cached)
     assert lengths == [5, 6, 7, 8, 9, 10]
+
+
+def test_each_row_of_a_batch_is_written_as_by_itself():
+    model, rows = make_small(5), torch.cat((TOKENS, TOKENS.flip(1)))
+    together = torch.stack(list(write(model, rows, 6)), 1)
+    assert not torch.equal(*together)
+    for row, written in zip(rows, together, strict=True):
+        assert torch.equal(torch.cat(list(write(model, row[None], 6))), written)
 
 
 @pytest.mark.parametrize(("left", "right"), [(2, 0), (0, 3), (1, 2)])

@@ -268,6 +268,9 @@ check(layer_by_layer)
 #
 # As a measure we take the lead of " Paris" over " Rome": the difference of the two logits. It is 7.3 for France and -6.0
 # for Italy. What part of this way does a patch go?
+#
+# All patches are made in one call of the model. The batch begins with one row, and each layer's hook adds five rows to it:
+# one for each token.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let the room say what 0% and 100% would mean here before any number is shown, and ask for the two tokens
@@ -297,33 +300,28 @@ predict("where_the_country_is")
 # %% tags=["pretrained"]
 source, target = language.tokens("The capital of France is"), language.tokens("The capital of Italy is")
 paris, rome = (language.tokens(word)[0, 0] for word in (" Paris", " Rome"))
-
-
-@torch.no_grad()
-def patch_each_token(layer):
-    """The lead of Paris over Rome when one token of `target` is patched at a layer, for each of the five."""
-    with record(model, f"model.layers.{layer - 1}") as seen:  # the course counts layers from 1, Python from 0
-        model(source)
-    stream, each = seen[f"model.layers.{layer - 1}"].output[0], torch.arange(5)
-
-    def patch(module, args, output):
-        output = output.clone()
-        output[each, each] = stream  # row 0 gets token 0, row 1 token 1, and so on
-        return output
-
-    with model.model.layers[layer - 1].register_forward_hook(patch):
-        return lead(model(target.expand(5, -1)))
+with torch.no_grad(), record(model, *model.model.layers) as of_source:
+    logits = model(source)
 
 
 def lead(logits):
     return logits[:, -1, paris] - logits[:, -1, rome]
 
 
+def patch_each_token(module, args, output):
+    """Hand on what came, and behind it five rows more: the target's row, with one token patched in each."""
+    rows, each = output[:1].repeat(5, 1, 1), torch.arange(5)
+    rows[each, each] = of_source[module].output[0]  # the first of the five gets token 0, the second token 1, and so on
+    return torch.cat((output, rows))
+
+
 # %% tags=["pretrained"]
-with torch.no_grad():
-    ends = lead(model(target)), lead(model(source))
 layers = [1, 10, 20, 22, 23, 24, 25, 30]
-ways = torch.stack([(patch_each_token(layer) - ends[0]) / (ends[1] - ends[0]) for layer in layers])
+with torch.no_grad(), contextlib.ExitStack() as stack:
+    for layer in layers:  # the course counts layers from 1, Python from 0
+        stack.enter_context(model.model.layers[layer - 1].register_forward_hook(patch_each_token))
+    unpatched, *patched = lead(model(target))
+ways = (torch.stack(patched).unflatten(0, (len(layers), 5)) - unpatched) / (lead(logits) - unpatched)
 
 # %% tags=["setup", "pretrained"]
 draw_places(
@@ -337,25 +335,29 @@ draw_places(
 
 # %% tags=["pretrained"]
 @torch.no_grad()
-def write_with(state, layer=20, token=3):
-    """The likeliest next word after `target`, with this state at one token of one layer."""
+def write_with(states, layer=20, token=3):
+    """The likeliest next words after `target`, with each of the states at one token of one layer."""
 
     def patch(module, args, output):
-        output = output.clone()
-        output[:, token] = state
-        return output
+        rows = output.repeat(len(states), 1, 1)
+        rows[:, token] = states
+        return rows
 
     with model.model.layers[layer - 1].register_forward_hook(patch):
-        return language.words(model(target)[0, -1].argmax())[0]
+        return language.words(model(target)[:, -1].argmax(-1))
 
 
-for country in ("France", "Germany", "Japan", "Greece"):
-    with record(model, "model.layers.19") as seen:
-        model(language.tokens(f"The capital of {country} is"))
-    state = seen["model.layers.19"].output[0, 3].detach()
-    print(f"the state of {country}: {write_with(state)!r}")
-noise = torch.randn(len(state), generator=torch.Generator().manual_seed(0))
-print(f"a random state of the same length: {write_with(noise * state.norm() / noise.norm())!r}")
+# %% tags=["pretrained"]
+countries = ["France", "Germany", "Japan", "Greece"]
+with record(model, "model.layers.19", stop=True) as there:  # `stop`: what comes behind this layer is not computed
+    model(torch.cat([language.tokens(f"The capital of {country} is") for country in countries]))
+states = there["model.layers.19"].output[:, 3]
+noise = torch.randn(states.shape[1], generator=torch.Generator().manual_seed(0))
+noise *= states[-1].norm() / noise.norm()
+*said, by_chance = write_with(torch.stack([*states, noise]))
+for country, word in zip(countries, said, strict=True):
+    print(f"the state of {country}: {word!r}")
+print(f"a random state of the same length: {by_chance!r}")
 
 # %% tags=["why"]
 why("where_the_country_is")
@@ -430,14 +432,14 @@ def silence_each_head(layer, text, right, wrong):
     right, wrong = (language.tokens(word)[0, 0] for word in (right, wrong))
 
     def silence(module, args):
-        heads, each = args[0].unflatten(2, (9, -1)).clone(), torch.arange(9)
-        heads[each, :, each] = 0  # row 0 loses head 0, row 1 head 1, and so on
+        heads, each = args[0].unflatten(2, (9, -1)).repeat(10, 1, 1, 1), torch.arange(9)
+        heads[each, :, each] = 0  # row 0 loses head 0, row 1 head 1, and so on; the tenth row loses none
         return heads.flatten(2)
 
-    before = model(language.tokens(text))[0, -1]
     with model.model.layers[layer - 1].self_attn.o_proj.register_forward_pre_hook(silence):
-        logits = model(language.tokens(text).expand(9, -1))[:, -1]
-    return (before[right] - before[wrong]) - (logits[:, right] - logits[:, wrong])
+        logits = model(language.tokens(text))[:, -1]
+    leads = logits[:, right] - logits[:, wrong]
+    return leads[9] - leads[:9]
 
 
 # %% tags=["pretrained"]
@@ -467,17 +469,22 @@ why("how_many_heads")
 # %% tags=["pretrained"]
 @torch.no_grad()
 def silence_each_mlp(text):
-    """What the model says when the MLP of one layer is silent, for each of the first 15."""
-    said = []
-    for layer in model.model.layers[:15]:
-        with layer.mlp.register_forward_hook(lambda module, args, output: output * 0):
-            said.append(language.words(model(language.tokens(text))[0, -1].argmax())[0])
-    return said
+    """What the model says when the MLP of one layer is silent, for each of the first 15, and when none is."""
+    with contextlib.ExitStack() as stack:
+        for row, layer in enumerate(model.model.layers[:15]):
+
+            def silence(module, args, output, row=row):
+                output = output.clone()
+                output[row] = 0  # row 0 loses the MLP of layer 1, and so on; the last row loses none
+                return output
+
+            stack.enter_context(layer.mlp.register_forward_hook(silence))
+        return language.words(model(language.tokens(text).expand(16, -1))[:, -1].argmax(-1))
 
 
 for text in (prompt, "The opposite of hot is"):
-    plain = language.words(model(language.tokens(text))[0, -1].argmax())[0]
-    changed = [layer for layer, word in enumerate(silence_each_mlp(text), 1) if word != plain]
+    *said, plain = silence_each_mlp(text)
+    changed = [layer for layer, word in enumerate(said, 1) if word != plain]
     print(f"{text}{plain}: another word without the MLP of the layers {changed}")
 cost = silence_each_head(24, "The opposite of hot is", " cold", " Rome")[4]
 print(f"head 5 of layer 24 costs {cost:.1f} in the prompt without a country")
@@ -499,21 +506,24 @@ SEA = ["The ship on the ocean", "A sailor at sea", "Waves on the beach", "The bo
 LAND = ["The car on the street", "A clerk at work", "Clouds in the sky", "The house and the garden"]
 
 
-@torch.no_grad()
 def mean_state(texts):
     states = []
-    with model.model.layers[20].register_forward_hook(lambda module, args, output: states.append(output[0, -1])):
-        for text in texts:
+    for text in texts:
+        with record(model, "model.layers.20", stop=True) as there:
             model(language.tokens(text))
+        states.append(there["model.layers.20"].output[0, -1])
     return torch.stack(states).mean(0)
 
 
 sea = mean_state(SEA) - mean_state(LAND)
 
 
-def write_steered(direction, strength, text="Yesterday I went"):
-    with model.model.layers[20].register_forward_hook(lambda module, args, output: output + strength * direction):
-        return language.go_on(text, 8)
+def write_steered(directions, text="Yesterday I went"):
+    """What the model writes after `text` with each of the directions added: all at once, a row for each."""
+    rows = language.tokens(text).expand(len(directions), -1)
+    with model.model.layers[20].register_forward_hook(lambda module, args, output: output + directions[:, None]):
+        columns = list(write(model, rows, 8))
+    return [language.tokenizer.decode(row) for row in torch.stack(columns, 1).tolist()]
 
 
 # %% [markdown] tags=["instructor"]
@@ -544,14 +554,15 @@ predict("too_strong")
 # %% tags=["pretrained"]
 noise = torch.randn(len(sea), generator=torch.Generator().manual_seed(0))
 noise *= sea.norm() / noise.norm()
-for words, direction, strength in (
-    ("plain", sea, 0),
-    ("the sea", sea, 1),
-    ("against the sea", sea, -1),
-    ("a random direction", noise, 1),
-    ("the sea, 4 times", sea, 4),
-):
-    print(f"{words:18} Yesterday I went{write_steered(direction, strength)!r}")
+steered = {
+    "plain": 0 * sea,
+    "the sea": sea,
+    "against the sea": -sea,
+    "a random direction": noise,
+    "the sea, 4 times": 4 * sea,
+}
+for words, text in zip(steered, write_steered(torch.stack([*steered.values()])), strict=True):
+    print(f"{words:18} Yesterday I went{text!r}")
 
 # %% tags=["why"]
 why("too_strong")
