@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from panels import control, use
 
 from course_utils import language as room
+from course_utils.authoring.source import choose, read_source
 from course_utils.exercises.engine import exercises_of
 from course_utils.explorers import LogitLens
 from course_utils.explorers.logit_lens import read_layers
@@ -100,6 +101,18 @@ def test_without_its_packages_a_network_with_random_weights_stands_in(stand_in):
     assert len(stand_in.model.model.layers) == 30
     assert stand_in.go_on("The capital", 2) == smollm.load_language_model().go_on("The capital", 2)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_every_cell_of_the_lesson_runs_without_its_packages(stand_in):
+    lesson = {}
+    with torch.random.fork_rng():
+        for cell in read_source(choose(["11"])[0]).cells:
+            if cell.cell_type == "code":
+                exec(cell.source, lesson)
+    assert "no-such-package" in lesson["language"].note
+    assert not any(each._forward_hooks or each._forward_pre_hooks for each in lesson["model"].modules())
+    torch.testing.assert_close(lesson["found"]["by hand"], lesson["found"]["eager"])
+    torch.testing.assert_close(lesson["found"]["caught"], lesson["found"]["eager"])
 
 
 def test_the_lens_of_the_last_layer_is_the_models_own_answer(stand_in):

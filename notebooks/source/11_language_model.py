@@ -800,7 +800,8 @@ with torch.no_grad():
     model(tokens)
 for handle in handles:
     handle.remove()
-query, key = (rotate(kept[name].unflatten(2, (-1, 64)).transpose(1, 2), kept["angles"]) for name in ("query", "key"))
+heads = (kept[name].unflatten(2, (-1, attention.head_dim)).transpose(1, 2) for name in ("query", "key"))
+query, key = (rotate(each, kept["angles"]) for each in heads)
 found["by hand"] = weigh(query, key, kept["mask"])
 
 # %% tags=["pretrained"]
