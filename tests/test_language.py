@@ -129,6 +129,10 @@ def test_the_explorer_tells_the_likeliest_five_of_a_layer_and_a_token(stand_in):
     assert explorer.view.facts.tolist() == top.indices.tolist()
     use(explorer, ("Layer", 2), ("Token", 1))
     assert explorer.sentence.startswith("After 'one', layer 2 of 30")
+    assert control(explorer, "Token").max == 3
+    use(explorer, ("Prompt", "one two three four"))
+    assert (control(explorer, "Token").value, control(explorer, "Token").max) == (4, 4)
+    assert explorer.sentence.startswith("After ' four', layer 2 of 30")
     use(explorer, ("Prompt", ""))
     assert "got 0" in explorer.controls["problem"].value
     assert control(explorer, "Layer").value == 2

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # A language model
 #
-# All hooks of this course work in a language model as well. In this lesson you read one while it works, change a single
-# number of it, and find the place where it keeps a country. Then you steer what it writes.
+# All hooks of this course work in a language model as well. In this lesson you read one while it works, change what it
+# computes at a single word, and find the place where it keeps a country. Then you steer what it writes.
 #
 # The model is SmolLM2 with 135 million weights, which runs on a laptop. It is not part of the course: `make language-model`
 # fetches it once, 100 MB, and from then on it works offline. Without it you can do all exercises, and read what the cells
@@ -133,13 +133,15 @@ print(prompt + language.go_on(prompt, 2))
 # **On this slide:** Draw the line first, and then the boxes beside it. Ask what a layer that adds zeros does to the
 # answer: nothing. It is the picture that they need when a head is silenced later.
 
+
 # %% tags=["pretrained"]
-first, last = model.model.layers[0], model.model.layers[29]
-shapes = []
-for layer in (first, last):
-    with layer.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.shape))):
+def tell_shape(module, args, output):
+    print(tuple(output.shape))
+
+
+for layer in (model.model.layers[0], model.model.layers[29]):
+    with layer.register_forward_hook(tell_shape):
         model(tokens)
-print(shapes)
 print([name for name, _ in model.model.layers[0].named_children()])
 
 # %% [markdown]
@@ -190,8 +192,8 @@ check(residual_stream)
 #   > In which row of the explorer does the first word appear that has to do with capitals?
 # - [x] one of the last ten: It is the very last one. Two layers before it, the likeliest token is " the".
 #
-# Only layer 30 says " Paris", and layer 29 says " capital". Other prompts are read in the last three layers as well. But
-# " " after "2, 4, 6, 8," is the answer of nearly every layer: it needs no fact, and the prompt has it three times.
+# Only layer 30 says " Paris", and layer 29 says " capital". The opposite of hot and the city of the tower come in the last
+# two layers. But " " after "2, 4, 6, 8," is the answer of most layers: it needs no fact, and the prompt has it three times.
 #
 # So does the model learn only in its last layer that the capital is Paris? That does not follow. The lens shows what the
 # **head** can read. Perhaps the fact has been there for long, in a form that the head cannot read, or at another token. For
@@ -204,18 +206,18 @@ predict("when_it_says_paris")
 # %% tags=["pretrained"]
 def lens(text):
     """The likeliest token of each layer after `text`."""
-    layers = [f"model.layers.{number}" for number in range(30)]
-    with torch.no_grad(), record(model, *layers) as seen:
+    with torch.no_grad(), record(model, *model.model.layers) as seen:
         model(language.tokens(text))
-        stream = torch.cat([seen[layer].output[:, -1] for layer in layers])
-        return model.lm_head(model.model.norm(stream)).argmax(-1)
+        stream = torch.cat([layer.output[:, -1] for layer in seen.values()])
+        return language.words(model.lm_head(model.model.norm(stream)).argmax(-1))
 
 
-for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city of", "2, 4, 6, 8,"):
+eiffel = "The Eiffel Tower is in the city of"
+for text in (prompt, "The opposite of hot is", eiffel, "2, 4, 6, 8,"):
     said = lens(text)
-    same = (said == said[-1]).tolist()
-    first = 30 - next((back for back, each in enumerate(reversed(same)) if not each), 30)
-    print(f"{text} {language.words(said[-1])[0]!r}: the answer of every layer from {first + 1} on")
+    others = [layer for layer, word in enumerate(said, 1) if word != said[-1]]
+    start = max(others, default=0) + 1
+    print(f"{text} {said[-1]!r}: {30 - len(others)} of 30 layers say so, and all from layer {start} on")
 
 # %% tags=["why"]
 why("when_it_says_paris")
@@ -266,15 +268,33 @@ check(layer_by_layer)
 # to its last token, where the answer is made. We look for it by **patching**, as in lesson 08: the model runs on *Italy*, but
 # one token at one layer gets what it has for *France*.
 #
-# As a measure we take the lead of " Paris" over " Rome": the difference of the two logits. It is 7.3 for France and -6.0
-# for Italy. What part of this way does a patch go?
-#
-# All patches are made in one call of the model. The batch begins with one row, and each layer's hook adds five rows to it:
-# one for each token.
+# As a measure we take the lead of " Paris" over " Rome": the difference of the two logits.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let the room say what 0% and 100% would mean here before any number is shown, and ask for the two tokens
 # that can matter at all. The first three tokens are the same in both prompts: what must a patch there do?
+
+# %% tags=["pretrained"]
+source = language.tokens("The capital of France is")
+target = language.tokens("The capital of Italy is")
+paris, rome = (language.tokens(word)[0, 0] for word in (" Paris", " Rome"))
+
+
+def lead(logits):
+    return logits[:, -1, paris] - logits[:, -1, rome]
+
+
+with torch.no_grad(), record(model, *model.model.layers) as of_source:
+    whole = lead(model(source))
+leads = {"France": whole, "Italy": lead(model(target))}
+for country, value in leads.items():
+    print(f"the lead of Paris over Rome for {country}: {value.item():.1f}")
+
+# %% [markdown]
+# What part of the way from Italy's lead to that of France does a patch go?
+#
+# All patches are made in one call of the model. The batch begins with one row, and each layer's hook adds five rows to it:
+# one for each token.
 
 # %% [markdown] tags=["sealed"]
 # we patch layer 20 of 30, one token at a time. At which token does the patch turn the answer into " Paris"?
@@ -291,37 +311,30 @@ check(layer_by_layer)
 # is the other way round. So the country waits at its own token, through 23 layers, and is carried to the last token
 # **within one layer**. The lens saw nothing of it, because it read the last token, and the head.
 #
-# The controls: other countries bring their own capitals. A random vector of the same length brings no capital: " the" is its
-# likeliest word. (Its *lead* moves by up to half, because it takes " Rome" away. So look at more than one number.)
+# The controls: other countries bring their own capitals. With random vectors of the same length, the model does not know any
+# country, and says " the" or " New". But the *lead* goes about half of the way with each of them, because " Rome" has gone. So
+# look at more than one number.
 
 # %% tags=["predict"]
 predict("where_the_country_is")
 
+
 # %% tags=["pretrained"]
-source, target = language.tokens("The capital of France is"), language.tokens("The capital of Italy is")
-paris, rome = (language.tokens(word)[0, 0] for word in (" Paris", " Rome"))
-with torch.no_grad(), record(model, *model.model.layers) as of_source:
-    logits = model(source)
-
-
-def lead(logits):
-    return logits[:, -1, paris] - logits[:, -1, rome]
-
-
 def patch_each_token(module, args, output):
-    """Hand on what came, and behind it five rows more: the target's row, with one token patched in each."""
+    """Hand on five rows more: the target's row, with one token patched in each."""
     rows, each = output[:1].repeat(5, 1, 1), torch.arange(5)
-    rows[each, each] = of_source[module].output[0]  # the first of the five gets token 0, the second token 1, and so on
+    rows[each, each] = of_source[module].output[0]  # row 0 gets token 0, row 1 token 1
     return torch.cat((output, rows))
 
 
-# %% tags=["pretrained"]
 layers = [1, 10, 20, 22, 23, 24, 25, 30]
 with torch.no_grad(), contextlib.ExitStack() as stack:
-    for layer in layers:  # the course counts layers from 1, Python from 0
-        stack.enter_context(model.model.layers[layer - 1].register_forward_hook(patch_each_token))
+    for layer in layers:
+        module = model.model.layers[layer - 1]  # the course counts layers from 1
+        stack.enter_context(module.register_forward_hook(patch_each_token))
     unpatched, *patched = lead(model(target))
-ways = (torch.stack(patched).unflatten(0, (len(layers), 5)) - unpatched) / (lead(logits) - unpatched)
+patched = torch.stack(patched).unflatten(0, (len(layers), 5))
+ways = (patched - unpatched) / (whole - unpatched)
 
 # %% tags=["setup", "pretrained"]
 draw_places(
@@ -335,8 +348,8 @@ draw_places(
 
 # %% tags=["pretrained"]
 @torch.no_grad()
-def write_with(states, layer=20, token=3):
-    """The likeliest next words after `target`, with each of the states at one token of one layer."""
+def put_in(states, layer=20, token=3):
+    """The logits for `target` with each of the states at one token of one layer."""
 
     def patch(module, args, output):
         rows = output.repeat(len(states), 1, 1)
@@ -344,20 +357,22 @@ def write_with(states, layer=20, token=3):
         return rows
 
     with model.model.layers[layer - 1].register_forward_hook(patch):
-        return language.words(model(target)[:, -1].argmax(-1))
+        return model(target)
 
 
 # %% tags=["pretrained"]
 countries = ["France", "Germany", "Japan", "Greece"]
-with record(model, "model.layers.19", stop=True) as there:  # `stop`: what comes behind this layer is not computed
-    model(torch.cat([language.tokens(f"The capital of {country} is") for country in countries]))
+texts = [f"The capital of {country} is" for country in countries]
+with record(model, "model.layers.19", stop=True) as there:  # the run ends at this layer
+    model(torch.cat([language.tokens(text) for text in texts]))
 states = there["model.layers.19"].output[:, 3]
-noise = torch.randn(states.shape[1], generator=torch.Generator().manual_seed(0))
-noise *= states[-1].norm() / noise.norm()
-*said, by_chance = write_with(torch.stack([*states, noise]))
-for country, word in zip(countries, said, strict=True):
-    print(f"the state of {country}: {word!r}")
-print(f"a random state of the same length: {by_chance!r}")
+noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
+noise *= states.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
+names = [*countries, *["random"] * 4]
+logits = put_in(torch.cat((states, noise)))
+moved = (lead(logits) - unpatched) / (whole - unpatched)
+for name, word, way in zip(names, language.words(logits[:, -1].argmax(-1)), moved, strict=True):
+    print(f"{name:8} {word!r:10} {way:4.0%} of the way")
 
 # %% tags=["why"]
 why("where_the_country_is")
@@ -415,35 +430,37 @@ check(patch_token)
 # - [ ] more than 50: Then every head would be needed for everything.
 #   > Each head adds its part to the stream. What is left of the answer if one of 72 parts is missing?
 #
-# It is head 5 of layer 24. Its attention tells what it does: at the last token it gives 90% of its weight to the country. For
-# Germany and Japan, too, no other head of these layers matters as much.
+# It is head 5 of layer 24. Its attention tells what it does: at the last token it gives 90% of its weight to the country
+# (*Attention under SDPA*, below). For Germany and Japan, too, no other head of the layer matters as much.
 #
-# Even without this head " Paris" is the likeliest word, with 14% instead of 77%. So the head carries most of the country, and
-# not all of it.
+# Without this head " Paris" still has 14%. So the head carries most of the country, and not all of it.
 
 # %% tags=["predict"]
 predict("how_many_heads")
 
 
 # %% tags=["pretrained"]
+def silence(module, args):
+    """Hand on ten rows: row 0 has lost head 0, row 1 head 1; the tenth has all heads."""
+    heads, each = args[0].unflatten(2, (9, -1)).repeat(10, 1, 1, 1), torch.arange(9)
+    heads[each, :, each] = 0
+    return heads.flatten(2)
+
+
 @torch.no_grad()
 def silence_each_head(layer, text, right, wrong):
-    """By how much the lead of `right` over `wrong` falls when one head of a layer is silent, for each of the nine."""
+    """By how much each head's silence lowers the lead of a word, and the word's shares."""
     right, wrong = (language.tokens(word)[0, 0] for word in (right, wrong))
-
-    def silence(module, args):
-        heads, each = args[0].unflatten(2, (9, -1)).repeat(10, 1, 1, 1), torch.arange(9)
-        heads[each, :, each] = 0  # row 0 loses head 0, row 1 head 1, and so on; the tenth row loses none
-        return heads.flatten(2)
-
-    with model.model.layers[layer - 1].self_attn.o_proj.register_forward_pre_hook(silence):
+    module = model.model.layers[layer - 1].self_attn.o_proj
+    with module.register_forward_pre_hook(silence):
         logits = model(language.tokens(text))[:, -1]
     leads = logits[:, right] - logits[:, wrong]
-    return leads[9] - leads[:9]
+    return leads[9] - leads[:9], logits.softmax(-1)[:, right]
 
 
 # %% tags=["pretrained"]
-fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome") for layer in range(21, 29)])
+late = range(21, 29)
+fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome")[0] for layer in late])
 most = fall.flatten().topk(4)
 bars(
     [round(value, 1) for value in most.values.tolist()],
@@ -452,9 +469,11 @@ bars(
 )
 
 # %% tags=["pretrained"]
-for country, right in (("Germany", " Berlin"), ("Japan", " Tokyo")):
-    fell = silence_each_head(24, f"The capital of {country} is", right, " Rome")
-    print(f"{country}: head {1 + fell.argmax()} of layer 24 costs the most, {fell.max():.1f}")
+for country, right in (("France", " Paris"), ("Germany", " Berlin"), ("Japan", " Tokyo")):
+    fell, shares = silence_each_head(24, f"The capital of {country} is", right, " Rome")
+    head = fell.argmax()
+    print(f"{country}: head {1 + head} of layer 24 costs the most, {fell[head]:.1f};", end=" ")
+    print(f"{right!r} falls from {shares[9]:.0%} to {shares[head]:.0%}")
 
 # %% tags=["why"]
 why("how_many_heads")
@@ -469,25 +488,26 @@ why("how_many_heads")
 # %% tags=["pretrained"]
 @torch.no_grad()
 def silence_each_mlp(text):
-    """What the model says when the MLP of one layer is silent, for each of the first 15, and when none is."""
+    """What the model says when the MLP of one of 15 layers is silent, and when none is."""
     with contextlib.ExitStack() as stack:
         for row, layer in enumerate(model.model.layers[:15]):
 
-            def silence(module, args, output, row=row):
+            def silence_row(module, args, output, row=row):
                 output = output.clone()
-                output[row] = 0  # row 0 loses the MLP of layer 1, and so on; the last row loses none
+                output[row] = 0  # row 0 loses the MLP of layer 1; the last row loses none
                 return output
 
-            stack.enter_context(layer.mlp.register_forward_hook(silence))
+            stack.enter_context(layer.mlp.register_forward_hook(silence_row))
         return language.words(model(language.tokens(text).expand(16, -1))[:, -1].argmax(-1))
 
 
+# %% tags=["pretrained"]
 for text in (prompt, "The opposite of hot is"):
     *said, plain = silence_each_mlp(text)
     changed = [layer for layer, word in enumerate(said, 1) if word != plain]
     print(f"{text}{plain}: another word without the MLP of the layers {changed}")
-cost = silence_each_head(24, "The opposite of hot is", " cold", " Rome")[4]
-print(f"head 5 of layer 24 costs {cost:.1f} in the prompt without a country")
+cost, _ = silence_each_head(24, "The opposite of hot is", " cold", " Rome")
+print(f"head 5 of layer 24 costs {cost[4]:.1f} in the prompt without a country")
 
 # %% [markdown]
 # Without the MLP of layer 1, 3, 9 or 12, the model loses both answers. These MLPs are needed for nearly everything, so they say
@@ -518,12 +538,18 @@ def mean_state(texts):
 sea = mean_state(SEA) - mean_state(LAND)
 
 
+# %% tags=["pretrained"]
 def write_steered(directions, text="Yesterday I went"):
-    """What the model writes after `text` with each of the directions added: all at once, a row for each."""
+    """What the model writes with each of the directions: a batch with a row for each."""
+
+    def add(module, args, output):
+        return output + directions[:, None]
+
     rows = language.tokens(text).expand(len(directions), -1)
-    with model.model.layers[20].register_forward_hook(lambda module, args, output: output + directions[:, None]):
+    with model.model.layers[20].register_forward_hook(add):
         columns = list(write(model, rows, 8))
-    return [language.tokenizer.decode(row) for row in torch.stack(columns, 1).tolist()]
+    rows = torch.stack(columns, 1).tolist()
+    return [text + language.tokenizer.decode(row) for row in rows]
 
 
 # %% [markdown] tags=["instructor"]
@@ -544,9 +570,9 @@ def write_steered(directions, text="Yesterday I went"):
 # - [ ] nothing: The model always writes some token, the likeliest one.
 #   > What does `argmax` return, however strange the logits are?
 #
-# The direction once sends the story to the beach, and against it the story stays on land. Four times as much destroys the
-# text. A random direction of the same length changes the words, but does not lead to the sea: this control makes the second
-# line a finding. It is a small one, with eight prompts and one text.
+# The direction once sends the story to the beach, and against it the story stays on land. Twice the direction still leads to
+# the coast, and four times as much destroys the text. A random direction of the same length changes the words, but does not
+# lead to the sea: this control makes the second line a finding. It is a small one, with eight prompts and one text.
 
 # %% tags=["predict"]
 predict("too_strong")
@@ -559,10 +585,12 @@ steered = {
     "the sea": sea,
     "against the sea": -sea,
     "a random direction": noise,
+    "the sea, 2 times": 2 * sea,
     "the sea, 4 times": 4 * sea,
 }
-for words, text in zip(steered, write_steered(torch.stack([*steered.values()])), strict=True):
-    print(f"{words:18} Yesterday I went{text!r}")
+written = write_steered(torch.stack([*steered.values()]))
+for words, text in zip(steered, written, strict=True):
+    print(f"{words:18} {text}")
 
 # %% tags=["why"]
 why("too_strong")
@@ -617,11 +645,18 @@ predict("tokens_in_each_call")
 
 # %% tags=["pretrained"]
 counts = []
-with model.model.layers[0].register_forward_hook(lambda module, args, output: counts.append(output.shape[1])):
+
+
+def count(module, args, output):
+    counts.append(output.shape[1])
+
+
+with model.model.layers[0].register_forward_hook(count):
     list(write(model, tokens, 4))
 print("tokens in each call:", counts)
 
 
+# %% tags=["pretrained"]
 def patch_fourth(module, args, output):
     output = output.clone()
     output[:, 3] = 0
@@ -733,8 +768,9 @@ with torch.no_grad(), record(model, "model.layers.29") as seen:
 with torch.no_grad(), record(model, "model.layers.29") as by_itself:
     model(rows[1][None])
 together, single = seen["model.layers.29"].output[1], by_itself["model.layers.29"].output[0]
-for what, state in {"the last real token": together[len(rows[1]) - 1], "the last place": together[-1]}.items():
-    print(f"{what}: the state that the text has by itself: {torch.allclose(state, single[-1], atol=1e-2)}")
+for what, place in {"the last real token": len(rows[1]) - 1, "the last place": -1}.items():
+    same = torch.allclose(together[place], single[-1], atol=1e-2)
+    print(f"{what}: the state that the text has by itself: {same}")
 
 # %% [markdown]
 # ### Exercise · The last real token
@@ -785,10 +821,12 @@ print("the second item:", pairs[0][1])
 # %% tags=["pretrained"]
 found = {}
 attention.eager = True
-with torch.no_grad(), attention.register_forward_hook(lambda module, args, output: found.update(eager=output[1])):
+keep = attention.register_forward_hook(lambda module, args, output: found.update(eager=output[1]))
+with torch.no_grad(), keep:
     model(tokens)
 attention.eager = False
 
+# %% tags=["pretrained"]
 kept = {}
 layer = model.model.layers[23]
 handles = [
