@@ -286,9 +286,8 @@ def lead(logits):
 
 with torch.no_grad(), record(model, *model.model.layers) as of_source:
     whole = lead(model(source))
-leads = {"France": whole, "Italy": lead(model(target))}
-for country, value in leads.items():
-    print(f"the lead of Paris over Rome for {country}: {value.item():.1f}")
+least = lead(model(target))
+print(f"the lead of Paris over Rome: {whole.item():.1f} for France, {least.item():.1f} for Italy")
 
 # %% [markdown]
 # What part of the way from Italy's lead to that of France does a patch go?
@@ -347,31 +346,27 @@ draw_places(
 
 
 # %% tags=["pretrained"]
-@torch.no_grad()
-def put_in(states, layer=20, token=3):
-    """The logits for `target` with each of the states at one token of one layer."""
-
-    def patch(module, args, output):
-        rows = output.repeat(len(states), 1, 1)
-        rows[:, token] = states
-        return rows
-
-    with model.model.layers[layer - 1].register_forward_hook(patch):
-        return model(target)
-
-
-# %% tags=["pretrained"]
 countries = ["France", "Germany", "Japan", "Greece"]
-texts = [f"The capital of {country} is" for country in countries]
 with record(model, "model.layers.19", stop=True) as there:  # the run ends at this layer
-    model(torch.cat([language.tokens(text) for text in texts]))
+    model(torch.cat([language.tokens(f"The capital of {country} is") for country in countries]))
 states = there["model.layers.19"].output[:, 3]
 noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
 noise *= states.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
-names = [*countries, *["random"] * 4]
-logits = put_in(torch.cat((states, noise)))
+states = torch.cat((states, noise))
+
+
+# %% tags=["pretrained"]
+def patch_country(module, args, output):
+    rows = output.repeat(len(states), 1, 1)
+    rows[:, 3] = states
+    return rows
+
+
+with torch.no_grad(), model.model.layers[19].register_forward_hook(patch_country):
+    logits = model(target)
 moved = (lead(logits) - unpatched) / (whole - unpatched)
-for name, word, way in zip(names, language.words(logits[:, -1].argmax(-1)), moved, strict=True):
+names, words = [*countries, *["random"] * 4], language.words(logits[:, -1].argmax(-1))
+for name, word, way in zip(names, words, moved, strict=True):
     print(f"{name:8} {word!r:10} {way:4.0%} of the way")
 
 # %% tags=["why"]
@@ -459,8 +454,7 @@ def silence_each_head(layer, text, right, wrong):
 
 
 # %% tags=["pretrained"]
-late = range(21, 29)
-fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome")[0] for layer in late])
+fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome")[0] for layer in range(21, 29)])
 most = fall.flatten().topk(4)
 bars(
     [round(value, 1) for value in most.values.tolist()],
@@ -472,8 +466,8 @@ bars(
 for country, right in (("France", " Paris"), ("Germany", " Berlin"), ("Japan", " Tokyo")):
     fell, shares = silence_each_head(24, f"The capital of {country} is", right, " Rome")
     head = fell.argmax()
-    print(f"{country}: head {1 + head} of layer 24 costs the most, {fell[head]:.1f};", end=" ")
-    print(f"{right!r} falls from {shares[9]:.0%} to {shares[head]:.0%}")
+    print(f"{country}: head {1 + head} costs the most, {fell[head]:.1f};", end="")
+    print(f"{right} falls from {shares[9]:.0%} to {shares[head]:.0%}")
 
 # %% tags=["why"]
 why("how_many_heads")
@@ -548,8 +542,7 @@ def write_steered(directions, text="Yesterday I went"):
     rows = language.tokens(text).expand(len(directions), -1)
     with model.model.layers[20].register_forward_hook(add):
         columns = list(write(model, rows, 8))
-    rows = torch.stack(columns, 1).tolist()
-    return [text + language.tokenizer.decode(row) for row in rows]
+    return [text + language.tokenizer.decode(row) for row in torch.stack(columns, 1).tolist()]
 
 
 # %% [markdown] tags=["instructor"]
@@ -580,14 +573,8 @@ predict("too_strong")
 # %% tags=["pretrained"]
 noise = torch.randn(len(sea), generator=torch.Generator().manual_seed(0))
 noise *= sea.norm() / noise.norm()
-steered = {
-    "plain": 0 * sea,
-    "the sea": sea,
-    "against the sea": -sea,
-    "a random direction": noise,
-    "the sea, 2 times": 2 * sea,
-    "the sea, 4 times": 4 * sea,
-}
+steered = {"plain": 0 * sea, "the sea": sea, "against the sea": -sea, "a random direction": noise}
+steered |= {"the sea, 2 times": 2 * sea, "the sea, 4 times": 4 * sea}
 written = write_steered(torch.stack([*steered.values()]))
 for words, text in zip(steered, written, strict=True):
     print(f"{words:18} {text}")
