@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from lesson_pages import LessonPage
 from panels import control, use
 
 from course_utils import language as room
@@ -13,6 +14,7 @@ from course_utils.explorers.logit_lens import read_layers
 from course_utils.language import smollm
 from course_utils.language.network import LanguageModel, Settings, make_small, write
 from course_utils.lessons.figures import draw_places
+from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.root import CourseError
 
 TOKENS = torch.tensor([[3, 17, 5, 9, 2]])
@@ -136,6 +138,21 @@ def test_the_explorer_tells_the_likeliest_five_of_a_layer_and_a_token(stand_in):
     use(explorer, ("Prompt", ""))
     assert "got 0" in explorer.controls["problem"].value
     assert control(explorer, "Layer").value == 2
+
+
+def test_only_one_head_is_read_by_taking_the_other_away():
+    """Zero the values of a head, without a hook: the same verdict as the blindfold's."""
+    words = ["the", "cat", "saw", "the", "dog"]
+    page, moves = LessonPage("11_language_model"), []
+    for head in (0, 1):
+        block, x = make_two_head_block(words), encode(words)
+        before = block(x)
+        with torch.no_grad():
+            block.self_attn.in_proj_weight[20 + 5 * head : 25 + 5 * head] = 0
+        moves.append(not torch.allclose(block(x), before, atol=1e-4))
+    assert moves == [False, True]
+    assert page.shows("head 0 (the word before) blindfolded: the output does not move")
+    assert page.shows("head 1 (the same word) blindfolded: the output moves")
 
 
 def test_a_table_of_places_says_its_shares_in_words():

@@ -484,37 +484,3 @@ def patched_logits(rng):
     case = patch(model, layers[6], row.clone(), f"{STOPPED}, for the target alone")
     case.given["target"].fill_(1e9)
     yield case
-
-
-def _transformer(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
-    """A block with two heads of two numbers and small weights."""
-    layer = nn.TransformerEncoderLayer(
-        4, 2, dim_feedforward=2, dropout=dropout, batch_first=True, norm_first=norm_first
-    )
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.copy_(rng.mixed(*parameter.shape) / 16)
-    return layer
-
-
-@exercise
-def attention_maps(rng):
-    def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
-        def then(maps):
-            return {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)}
-
-        return Case({"layer": layer, "x": x}, then, shown)
-
-    heads = "two heads, three pictures of four tokens, a layer"
-    for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):
-        yield attend(_transformer(rng, 0.5, norm_first).eval(), rng.quarters(3, 4, 4), f"{heads} {words}")
-    yield attend(_transformer(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
-    yield attend(_transformer(rng, 0.5, False), rng.quarters(3, 4, 4), f"{heads} in training mode, with dropout")
-    layer = _transformer(rng, 0.5, True).eval()
-    yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
-    layer = _transformer(rng, 0.5, True).eval()
-    layer.linear1.register_forward_pre_hook(stop)
-    yield attend(layer, rng.quarters(1, 2, 4), "a layer whose call is stopped, by something that is no Exception")
-    layer, places = _transformer(rng, 0.5, True).eval(), rng.quarters(4, 4)
-    layer.register_forward_pre_hook(lambda module, args: (args[0] + places, *args[1:]))
-    yield attend(layer, rng.quarters(3, 4, 4), f"{heads} with a hook that adds a row for each place to x, in eval mode")

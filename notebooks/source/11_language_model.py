@@ -45,8 +45,8 @@
 # | 77 to 83 | While it writes | one vote; the error of the patch, read aloud | exercise {stream_while_writing} |
 # | 83 to 87 | What old tutorials say · Summary · Go further | one experiment that each person would make | the table |
 #
-# **Homework:** Exercises {steer} and {stream_while_writing}. Of *More*, the attention under SDPA is for those who work
-# with transformers; the batches are for everybody who will ever use padding.
+# **Homework:** Exercises {steer} and {stream_while_writing}. Of *More*, the attention and exercise {attention_maps} are
+# for those who work with transformers; the batches are for everybody who will ever use padding.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -67,11 +67,8 @@ import contextlib
 import torch
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
-from course_utils.hooks.record import record
-from course_utils.language.network import rotate, weigh, write
-from course_utils.language.smollm import load_language_model
-from course_utils.lessons.figures import draw_places
 from course_utils.lessons.lesson_11 import (
+    attention_maps,
     last_states,
     layer_by_layer,
     patch_token,
@@ -80,9 +77,16 @@ from course_utils.lessons.lesson_11 import (
     steer,
     stream_while_writing,
 )
-from course_utils.vision.charts import bars
 
 _ = torch.manual_seed(0)
+
+# %% tags=["setup"]
+from course_utils.hooks.record import record
+from course_utils.language.network import rotate, weigh, write
+from course_utils.language.smollm import load_language_model
+from course_utils.lessons.figures import draw_attention, draw_places
+from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
+from course_utils.vision.charts import bars
 
 # %% [markdown]
 # ## A model that writes
@@ -784,6 +788,143 @@ def last_states(model, layer, tokens, real):
 check(last_states)
 
 # %% [markdown] tags=["more"]
+# ## More: Attention in PyTorch's own block
+#
+# Attention is a table of shares: a row for each word that looks, a column for each word that is looked at, and each row adds
+# up to 1 (Vaswani et al., 2017). PyTorch has a block of its own, which looks at all words, also at later ones. This one has
+# two heads with weights set by hand. The first head looks for *the word before*, the second one for *the same word*. What
+# fits gets 96 times the attention of what does not: among five words that is 96 / (96 + 4) = 0.96.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Compute the 0.96 by hand with the room, and ask what a row of the table adds up to. Then the vote
+# is about what PyTorch gives away, and not about attention.
+
+# %%
+words = ["the", "cat", "saw", "the", "dog"]
+block, sentence = make_two_head_block(words), encode(words)
+seen = []
+with block.self_attn.register_forward_hook(lambda module, args, output: seen.append(output)):
+    output = block(sentence)
+print("the hook saw a", type(seen[0]).__name__, "of", len(seen[0]), "in an nn.TransformerEncoderLayer")
+
+# %% [markdown] tags=["sealed"]
+# a forward hook on the `nn.MultiheadAttention` inside an `nn.TransformerEncoderLayer`. Its output is a pair. What is
+# the second of the two?
+#
+# - [ ] one map for each head: It could be: but the layer calls it with `need_weights=False`, to save time.
+#   > Which of the two does the layer need to go on? What would you leave out to save time?
+# - [ ] the mean over the heads: That is what `need_weights=True` alone would give. The layer asks for less.
+#   > The mean is what you get if *you* call the attention, without further arguments. Who calls it here?
+# - [x] nothing, None: The layer calls it with `need_weights=False`, and computes without ever having the weights.
+#
+# `nn.TransformerEncoderLayer` calls its attention with `need_weights=False`, and the fast kernel that does the
+# work never writes the shares down.
+
+# %% tags=["predict"]
+predict("what_the_hook_sees")
+
+# %%
+print("first: ", tuple(seen[0][0].shape))
+print("second:", seen[0][1])
+
+# %% tags=["why"]
+why("what_the_hook_sees")
+
+# %% [markdown]
+# You cannot change that call, it is inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
+# what a module is called with (lesson 03):
+
+
+# %%
+def ask_for_weights(module, args, kwargs):
+    """A forward pre-hook: the same call, with the attention weights of each head."""
+    return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
+
+
+self_attn = block.self_attn
+asking = self_attn.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
+keeping = self_attn.register_forward_hook(lambda module, args, output: seen.append(output))
+with asking, keeping:
+    same = block(sentence)
+weights = seen[1][1].detach()
+print("weights:", tuple(weights.shape), " each row adds up to 1:", torch.allclose(weights.sum(3), torch.ones(1, 2, 5)))
+print("the block's output is the same:", torch.allclose(output, same, atol=1e-6))
+
+# %% tags=["setup"]
+draw_attention(
+    weights[0],
+    words,
+    [f"head {number}: {name}" for number, name in enumerate(HEADS)],
+    title="One head looks one word back, the other one finds the same word",
+    alt="Two tables. In the first the cells left of the diagonal are dark, in the second the diagonal and both 'the'.",
+)
+
+# %% [markdown]
+# Check it: "cat" looks at "the" before it with 0.96. The first word has none before it: 0.20 for each. In the second head,
+# "the" finds itself twice: 96 / (2 · 96 + 3) = 0.49 each. (`need_weights=True` *alone* gives the mean over the heads.)
+#
+# ### Is anybody reading it?
+#
+# Does a head have any effect? A pre-hook can make the experiment: a mask of minus infinity forces one head to look at
+# nothing but the word itself. Does the block's output move?
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the two heads they would put on a slide, before the test. The answer is usually the
+# one that moves nothing.
+
+
+# %%
+def blindfold(head):
+    """A pre-hook that lets one head see each word only by itself, by a mask (heads, L, L)."""
+    mask = torch.zeros(2, len(words), len(words))
+    mask[head].masked_fill_(~torch.eye(len(words), dtype=torch.bool), -torch.inf)
+    return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
+
+
+for head, name in enumerate(HEADS):
+    with self_attn.register_forward_pre_hook(blindfold(head), with_kwargs=True):
+        moved = (block(sentence) - output).abs().max().item()
+    print(f"head {head} ({name}) blindfolded: the output {'moves' if moved > 1e-4 else 'does not move'}")
+
+# %% [markdown]
+# The first head has a beautiful map, and nobody reads it: the weights after it are 0. No picture of the attention could have
+# told you that (Jain & Wallace, 2019; but see Wiegreffe & Pinter). Look, then test.
+#
+# ### Exercise · The maps of any layer
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. The layer asks its `self_attn` for no weights. Who can change what a module is called with?
+# 2. A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The
+#    arguments are `need_weights` and `average_attn_weights`.
+
+
+# %% tags=["answer"]
+def attention_maps(layer, x):
+    """Return the attention weights (N, heads, L, L), detached, that
+    `layer.self_attn` uses when `layer(x)` is called.
+
+    `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
+    (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
+    what it does with `x` before the attention. In training mode these are the
+    weights after the dropout of this very call. No hook is left, by whatever way the
+    call ends.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(attention_maps)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The attention map shows what the model uses." **Ask:** "What is multiplied with the shares, and what
+# comes then?" **Answer:** the values and the output projection. If they are 0, the shares are read by nobody.
+#
+# **Misconception:** "A hook only looks." **Ask:** "What did the block do differently because a hook was there?" **Answer:**
+# it left its fast path: in eval mode and without gradients one C++ function does all the work, and the layer takes it only
+# if its modules have no hooks.
+
+# %% [markdown] tags=["more"]
 # ## More: Attention under SDPA
 #
 # Which tokens does head 5 of layer 24 look at? A forward hook on `self_attn` gets a pair, and in transformers the second item is
@@ -854,7 +995,7 @@ for way, weights in found.items():
 
 # %% [markdown]
 # All three give the same: at the last token, head 5 of layer 24 gives nine tenths of its weight to the country, and this is the
-# head that carries it. (Weights alone would not have proved that: lesson 08.)
+# head that carries it. (Weights alone would not have proved that: see the blindfolded heads above.)
 
 # %% [markdown] tags=["more"]
 # ## More: What a list of states costs
@@ -904,6 +1045,7 @@ why("a_list_of_states")
 # - The logit lens reads what the head can read at a layer. What it cannot read may be there all the same.
 # - Patching finds where a fact is enough, silencing finds what is needed. Use controls: another prompt, a random vector.
 # - A direction that a hook adds steers what the model writes; too much of it destroys the text.
+# - Attention weights are not kept: ask for them, and then test whether anything depends on them.
 # - With a cache, a hook gets the prompt once, and then one token a call. Join what you collect, and patch in the right call.
 
 # %% [markdown] tags=["instructor"]
@@ -919,6 +1061,8 @@ why("a_list_of_states")
 #   (2020).
 # - Meng et al., [Locating and editing factual associations in GPT](https://arxiv.org/abs/2202.05262) (2022); Wang et al.,
 #   [Interpretability in the wild](https://arxiv.org/abs/2211.00593) (2022).
+# - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
+#   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
 # - Turner et al., [Activation addition](https://arxiv.org/abs/2308.10248) (2023): steering.
 # - Ben Allal et al., [SmolLM2](https://arxiv.org/abs/2502.02737) (2025): the model of this lesson.
 
