@@ -3,15 +3,18 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from lesson_pages import LessonPage
 from panels import control, use
 
 from course_utils import language as room
+from course_utils.authoring.source import choose, read_source
 from course_utils.exercises.engine import exercises_of
 from course_utils.explorers import LogitLens
 from course_utils.explorers.logit_lens import read_layers
 from course_utils.language import smollm
 from course_utils.language.network import LanguageModel, Settings, make_small, write
 from course_utils.lessons.figures import draw_places
+from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.root import CourseError
 
 TOKENS = torch.tensor([[3, 17, 5, 9, 2]])
@@ -69,11 +72,19 @@ def test_the_network_equals_the_plain_formula(eager):
 def test_a_cache_changes_nothing_and_its_calls_have_one_token_each():
     model, lengths = make_small(5), []
     model.model.layers[1].register_forward_hook(lambda module, args, output: lengths.append(output.shape[1]))
-    cached = list(write(model, TOKENS, 6))
+    cached = torch.stack(list(write(model, TOKENS, 6)))
     assert lengths == [5, 1, 1, 1, 1, 1]
     lengths.clear()
-    assert list(write(model, TOKENS, 6, cached=False)) == cached
+    assert torch.equal(torch.stack(list(write(model, TOKENS, 6, cached=False))), cached)
     assert lengths == [5, 6, 7, 8, 9, 10]
+
+
+def test_each_row_of_a_batch_is_written_as_by_itself():
+    model, rows = make_small(5), torch.cat((TOKENS, TOKENS.flip(1)))
+    together = torch.stack(list(write(model, rows, 6)), 1)
+    assert not torch.equal(*together)
+    for row, written in zip(rows, together, strict=True):
+        assert torch.equal(torch.cat(list(write(model, row[None], 6))), written)
 
 
 @pytest.mark.parametrize(("left", "right"), [(2, 0), (0, 3), (1, 2)])
@@ -94,6 +105,18 @@ def test_without_its_packages_a_network_with_random_weights_stands_in(stand_in):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_every_cell_of_the_lesson_runs_without_its_packages(stand_in):
+    lesson = {}
+    with torch.random.fork_rng():
+        for cell in read_source(choose(["11"])[0]).cells:
+            if cell.cell_type == "code":
+                exec(cell.source, lesson)
+    assert "no-such-package" in lesson["language"].note
+    assert not any(each._forward_hooks or each._forward_pre_hooks for each in lesson["model"].modules())
+    torch.testing.assert_close(lesson["found"]["by hand"], lesson["found"]["eager"])
+    torch.testing.assert_close(lesson["found"]["caught"], lesson["found"]["eager"])
+
+
 def test_the_lens_of_the_last_layer_is_the_models_own_answer(stand_in):
     shares = read_layers(stand_in, "one two three")
     torch.testing.assert_close(shares[-1], stand_in.model(stand_in.tokens("one two three"))[0].softmax(-1))
@@ -108,9 +131,28 @@ def test_the_explorer_tells_the_likeliest_five_of_a_layer_and_a_token(stand_in):
     assert explorer.view.facts.tolist() == top.indices.tolist()
     use(explorer, ("Layer", 2), ("Token", 1))
     assert explorer.sentence.startswith("After 'one', layer 2 of 30")
+    assert control(explorer, "Token").max == 3
+    use(explorer, ("Prompt", "one two three four"))
+    assert (control(explorer, "Token").value, control(explorer, "Token").max) == (4, 4)
+    assert explorer.sentence.startswith("After ' four', layer 2 of 30")
     use(explorer, ("Prompt", ""))
     assert "got 0" in explorer.controls["problem"].value
     assert control(explorer, "Layer").value == 2
+
+
+def test_only_one_head_is_read_by_taking_the_other_away():
+    """Zero the values of a head, without a hook: the same verdict as the blindfold's."""
+    words = ["the", "cat", "saw", "the", "dog"]
+    page, moves = LessonPage("11_language_model"), []
+    for head in (0, 1):
+        block, x = make_two_head_block(words), encode(words)
+        before = block(x)
+        with torch.no_grad():
+            block.self_attn.in_proj_weight[20 + 5 * head : 25 + 5 * head] = 0
+        moves.append(not torch.allclose(block(x), before, atol=1e-4))
+    assert moves == [False, True]
+    assert page.shows("head 0 (the word before) blindfolded: the output does not move")
+    assert page.shows("head 1 (the same word) blindfolded: the output moves")
 
 
 def test_a_table_of_places_says_its_shares_in_words():

@@ -9,7 +9,6 @@ from lesson_pages import LessonPage, why
 from torch import Tensor, nn
 
 from course_utils.lessons.broken_nets import have_an_accident
-from course_utils.lessons.two_heads import encode, make_two_head_block
 from course_utils.scenes.scene import KINDS, scenes
 from course_utils.vision.networks import PictureNet, load_picture_net
 from course_utils.vision.patching import cells_of
@@ -141,18 +140,3 @@ def test_the_place_of_the_buoy_has_spread_by_calling_the_parts():
         logits, there, here = (twin.classifier(maps.mean((2, 3)))[:, fish] for maps in (mixed, source, target))
         assert f"{(logits > 0).sum()} fish, {((logits - here) / (there - here)).median():.0%}" == found
         assert shows(f"of the map: {found}")
-
-
-def test_only_one_head_is_read_by_taking_the_other_away():
-    """Zero the values of a head, without a hook: the same verdict as the blindfold's."""
-    words = ["the", "cat", "saw", "the", "dog"]
-    moves = []
-    for head in (0, 1):
-        block, x = make_two_head_block(words), encode(words)
-        before = block(x)
-        with torch.no_grad():
-            block.self_attn.in_proj_weight[20 + 5 * head : 25 + 5 * head] = 0
-        moves.append(not torch.allclose(block(x), before, atol=1e-4))
-    assert moves == [False, True]
-    assert shows("head 0 (the word before) blindfolded: the output does not move")
-    assert shows("head 1 (the same word) blindfolded: the output moves")

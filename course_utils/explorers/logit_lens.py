@@ -51,21 +51,26 @@ class LogitLens(Explorer):
         }
         super().__init__(controls, ["text", ("layer", "token")])
 
+    def fit(self, name: str) -> None:
+        """Give the slider as many places as the prompt has tokens, and choose the last one."""
+        count = self._language.tokens(self.controls["text"].value).shape[1]
+        if name in ("", "text") and 1 <= count <= MOST and count != self.controls["token"].max:
+            self.put("token", make_slider("Token", 1, count, count))
+
     def look(self, text: str, layer: int, token: int) -> View:
         """Draw every third layer and the chosen one, with the token that each finds likeliest."""
         if text not in self._read:
             self._read = {text: read_layers(self._language, text)}
         shares, words = self._read[text], self._language.words(self._language.tokens(text))
-        token = min(token, len(words))
         rows = sorted({*range(2, len(shares), 3), len(shares) - 2, len(shares) - 1, layer - 1})
         best = shares.max(-1)
         said = {row: self._language.words(best.indices[row]) for row in rows}
         top = shares[layer - 1, token - 1].topk(5)
         found = ", ".join(
-            f"{word!r} {share:.0%}"
+            f"{quote(word)} {share:.0%}"
             for word, share in zip(self._language.words(top.indices), top.values.tolist(), strict=True)
         )
-        sentence = f"After {words[token - 1]!r}, layer {layer} of {len(shares)} would write: {found}."
+        sentence = f"After {quote(words[token - 1])}, layer {layer} of {len(shares)} would write: {found}."
         body = "".join(
             draw_text(LEFT + WIDE * column + WIDE / 2, TOP - 10, shorten(word), "middle", weight=600)
             for column, word in enumerate(words)
@@ -80,9 +85,14 @@ class LogitLens(Explorer):
                 body += draw_box(LEFT + WIDE * column + 2, y + 1, WIDE - 4, HIGH - 2, 3, look)
                 body += draw_text(LEFT + WIDE * column + WIDE / 2, y + 18, shorten(word), "middle")
         size = LEFT + WIDE * len(words) + 6, TOP + HIGH * len(rows) + 8
-        parts = [f"layer {row + 1}: {', '.join(map(repr, said[row]))}" for row in rows]
+        parts = [f"layer {row + 1}: {', '.join(map(quote, said[row]))}" for row in rows]
         title = "What each layer would write next; the bluer, the surer"
         return View(draw_picture(max(size[0], 520), size[1], title, sentence, body, parts), sentence, facts=top.indices)
+
+
+def quote(word: str) -> str:
+    """A token in a sentence, where a no-break space would look like any other."""
+    return "a no-break space" if word == "\N{NO-BREAK SPACE}" else repr(word)
 
 
 def shorten(word: str) -> str:

@@ -162,8 +162,8 @@ class LanguageModel(nn.Module):
 
 
 @torch.no_grad()
-def write(model: LanguageModel, tokens: torch.Tensor, count: int, *, cached: bool = True) -> Iterator[int]:
-    """Yield `count` tokens that go on from `tokens` (1, T), the likeliest each time.
+def write(model: LanguageModel, tokens: torch.Tensor, count: int, *, cached: bool = True) -> Iterator[torch.Tensor]:
+    """Yield `count` times the next token of each row of `tokens` (N, T), the likeliest: a tensor (N,).
 
     With a cache, the first call has all tokens and each later one has only the token that was written last.
     """
@@ -171,7 +171,7 @@ def write(model: LanguageModel, tokens: torch.Tensor, count: int, *, cached: boo
     given = tokens
     for _ in range(count):
         new = model(given, cache=cache)[:, -1:].argmax(-1)
-        yield new.item()
+        yield new[:, 0]
         given = new if cached else torch.cat((given, new), 1)
 
 

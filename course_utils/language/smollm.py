@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from course_utils.language import find_missing
 from course_utils.language.network import LanguageModel, Settings, write
@@ -84,7 +85,7 @@ class Language:
 
     def go_on(self, text: str, count: int = 12) -> str:
         """What the network writes after `text`: the likeliest token, `count` times."""
-        return self.tokenizer.decode(list(write(self.model, self.tokens(text), count)))
+        return self.tokenizer.decode([token.item() for token in write(self.model, self.tokens(text), count)])
 
 
 def load_language_model() -> Language:
@@ -103,11 +104,21 @@ def load_language_model() -> Language:
         half_done.replace(kept)
     state = torch.load(kept, weights_only=True, mmap=True)
     tokenizer = importlib.import_module("tokenizers").Tokenizer.from_str(state.pop("tokenizer"))
-    model = LanguageModel().eval().requires_grad_(False)
+    with NoDraws():
+        model = LanguageModel().eval().requires_grad_(False)
     fill(model, state)
     count = sum(parameter.numel() for parameter in model.parameters())
     note = f"{NAME} has {count / 1e6:.0f} million weights in {len(model.model.layers)} layers."
     return Language(model, tokenizer, note)
+
+
+class NoDraws(TorchFunctionMode):
+    """A network that is made in this block draws no random weights, which takes longer than loading the right ones."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__module__", None) == "torch.nn.init":
+            return None
+        return function(*args, **(kwargs or {}))
 
 
 def make_stand_in() -> LanguageModel:
@@ -120,9 +131,9 @@ def make_stand_in() -> LanguageModel:
 
 
 def fill(model: LanguageModel, weights: dict[str, torch.Tensor]) -> None:
-    """Put the weights into a network, whose head has the weights of its embedding."""
+    """Put the weights, of any precision, into a network, whose head has the weights of its embedding."""
     tied = {"lm_head.weight": weights["model.embed_tokens.weight"]}
-    model.load_state_dict({name: weight.float() for name, weight in (weights | tied).items()})
+    model.load_state_dict(weights | tied)
 
 
 def read_tokenizer(file: Path) -> str:

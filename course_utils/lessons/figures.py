@@ -1,4 +1,4 @@
-"""Figures of one lesson: the gates and the cascade of 06, the attention of 08, the layers and tokens of 11."""
+"""Figures of one lesson: the gates and the cascade of 06, the layers, tokens and attention of 11."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import Tensor, nn
 
-from course_utils.exercises.cases import Case, Numbers
+from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
 from course_utils.language.network import LanguageModel, Layer, make_small, write
 
@@ -193,3 +193,41 @@ def last_states(rng):
         given = {"model": small(rng, kind), "layer": layer, "tokens": tokens, "real": real}
         shown = f"{kind_words}, {len(paddings)} rows of 5 tokens with {words}, {layer = }"
         yield Case(given, _tell_graph, shown=shown)
+
+
+def _encoder(rng: Numbers, dropout: float, norm_first: bool) -> nn.TransformerEncoderLayer:
+    """A block of PyTorch's own, with two heads of two numbers and small weights."""
+    layer = nn.TransformerEncoderLayer(
+        4, 2, dim_feedforward=2, dropout=dropout, batch_first=True, norm_first=norm_first
+    )
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(rng.mixed(*parameter.shape) / 16)
+    return layer
+
+
+@exercise
+def attention_maps(rng):
+    def attend(layer: nn.TransformerEncoderLayer, x: Tensor, shown: str) -> Case:
+        outputs = []
+        layer.register_forward_hook(lambda module, args, output: outputs.append(output.detach()))
+
+        def then(maps):
+            found = {"`requires_grad` of what your function returned": getattr(maps, "requires_grad", None)}
+            return found | {"what the layer gave when you called it": outputs[-1:]}
+
+        return Case({"layer": layer, "x": x}, then, shown)
+
+    heads = "two heads, three pictures of four tokens, a layer"
+    for norm_first, words in ((False, "in eval mode"), (True, "which normalises before the attention, in eval mode")):
+        yield attend(_encoder(rng, 0.5, norm_first).eval(), rng.quarters(3, 4, 4), f"{heads} {words}")
+    yield attend(_encoder(rng, 0.0, True), rng.quarters(3, 4, 4), f"{heads} in training mode, without dropout")
+    yield attend(_encoder(rng, 0.5, False), rng.quarters(3, 4, 4), f"{heads} in training mode, with dropout")
+    layer = _encoder(rng, 0.5, True).eval()
+    yield attend(layer, rng.quarters(1, 2, 5), "tokens that are too long: the layer raises an error")
+    layer = _encoder(rng, 0.5, True).eval()
+    layer.linear1.register_forward_pre_hook(stop)
+    yield attend(layer, rng.quarters(1, 2, 4), "a layer whose call is stopped, by something that is no Exception")
+    layer, places = _encoder(rng, 0.5, True).eval(), rng.quarters(4, 4)
+    layer.register_forward_pre_hook(lambda module, args: (args[0] + places, *args[1:]))
+    yield attend(layer, rng.quarters(3, 4, 4), f"{heads} with a hook that adds a row for each place to x, in eval mode")

@@ -197,7 +197,7 @@ def grey_noise(size: int) -> Tensor:
 
 
 class WordReader(nn.Module):
-    """The block of lesson 08 as a network: a row of words in, (N, 2L, 1, L); one logit a word, how much it is there."""
+    """The block of `two_heads` as a network: words in, (N, 2L, 1, L); one logit a word, how much it is there."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__()
@@ -244,7 +244,7 @@ class Tokens(NamedTuple):
 
 
 def find_tokens(pretrained: bool | str = "if cached") -> Tokens:
-    """Return torchvision's ViT with a photograph where its weights are cached, else the block of lesson 08."""
+    """Return torchvision's ViT with a photograph where its weights are cached, else the block of `two_heads`."""
     if pretrained != "if cached" or vit_is_cached():
         network, picture = load_classifier(VIT, pretrained), photograph("chelsea")
         model, image = network.model, network.transform(picture)[None]
@@ -253,7 +253,7 @@ def find_tokens(pretrained: bool | str = "if cached") -> Tokens:
         target = network.number_of("Egyptian cat")
         return Tokens(note, model, image, f"{VIT_BLOCK}.ln_1", tokens_as_maps, target, attention, picture)
     model = WordReader(SENTENCE).eval()
-    note = f"The weights of {VIT} are not in torch's cache, so this is the block of lesson 08. The question: why 'the'?"
+    note = f"The weights of {VIT} are not in torch's cache, so this is a block set by hand. The question: why 'the'?"
     image = encode(SENTENCE).mT[:, :, None]
     return Tokens(note, model, image, "block", words_as_maps, 0, model.block.self_attn, None)
 

@@ -26,7 +26,6 @@
 # - **Count** dead units, and **clip** gradients where they explode.
 # - **Find** what makes the memory grow, and **write** a hook that cannot do it.
 # - **Prove** by activation patching which place of which layer carries an answer.
-# - **Read** attention weights by a hook, and **test** whether anything reads them.
 #
 # **Minutes:** counted by the build
 
@@ -43,8 +42,7 @@
 # | 55 to 84 | Second half: what does the answer depend on? · Activation patching | the explorer, everybody; the first prediction with discussion and a second vote, the second by one vote; exercise {patched_logits} | patching and Grad-CAM |
 # | 84 to 88 | What old tutorials say · The case · Summary · Go further | the four patients, and the hook that found each | the table |
 #
-# **Homework:** Exercises {first_bad_gradient} and {clip_as_it_passes}, about 16 minutes; for those who work with
-# transformers, the attention and exercise {attention_maps}.
+# **Homework:** Exercises {first_bad_gradient} and {clip_as_it_passes}, about 16 minutes.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -74,7 +72,6 @@ from torch import nn
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
 from course_utils.lessons.lesson_08 import (
-    attention_maps,
     clip_as_it_passes,
     dead_share,
     first_bad_gradient,
@@ -91,8 +88,6 @@ from course_utils.hooks.memory import measure_memory
 from course_utils.hooks.record import record
 from course_utils.lessons.broken_nets import have_an_accident, make_chain, make_distance_net, make_one_unit
 from course_utils.lessons.broken_nets import make_overflow_net as make_first_patient
-from course_utils.lessons.figures import draw_attention
-from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
 
 # %% tags=["setup"]
 from course_utils.scenes.scene import KINDS, scene, scenes
@@ -957,143 +952,6 @@ check(patched_logits)
 # **Discussion:** why two pictures that differ in one respect? (So that what moves has one possible cause. With two unrelated
 # pictures everything differs, and every patch moves something.)
 
-# %% [markdown] tags=["more"]
-# ## More: Attention
-#
-# Attention is a table of shares: a row for each word that looks, a column for each word that is looked at, and each row adds
-# up to 1 (Vaswani et al., 2017). This block has two heads with weights set by hand. The first head looks for *the word
-# before*, the second one for *the same word*. What fits gets 96 times the attention of what does not: among five words that
-# is 96 / (96 + 4) = 0.96.
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Compute the 0.96 by hand with the room, and ask what a row of the table adds up to. Then the vote
-# is about what PyTorch gives away, and not about attention.
-
-# %%
-words = ["the", "cat", "saw", "the", "dog"]
-block, sentence = make_two_head_block(words), encode(words)
-seen = []
-with block.self_attn.register_forward_hook(lambda module, args, output: seen.append(output)):
-    output = block(sentence)
-print("the hook saw a", type(seen[0]).__name__, "of", len(seen[0]), "in an nn.TransformerEncoderLayer")
-
-# %% [markdown] tags=["sealed"]
-# a forward hook on the `nn.MultiheadAttention` inside an `nn.TransformerEncoderLayer`. Its output is a pair. What is
-# the second of the two?
-#
-# - [ ] one map for each head: It could be: but the layer calls it with `need_weights=False`, to save time.
-#   > Which of the two does the layer need to go on? What would you leave out to save time?
-# - [ ] the mean over the heads: That is what `need_weights=True` alone would give. The layer asks for less.
-#   > The mean is what you get if *you* call the attention, without further arguments. Who calls it here?
-# - [x] nothing, None: The layer calls it with `need_weights=False`, and computes without ever having the weights.
-#
-# `nn.TransformerEncoderLayer` calls its attention with `need_weights=False`, and the fast kernel that does the
-# work never writes the shares down.
-
-# %% tags=["predict"]
-predict("what_the_hook_sees")
-
-# %%
-print("first: ", tuple(seen[0][0].shape))
-print("second:", seen[0][1])
-
-# %% tags=["why"]
-why("what_the_hook_sees")
-
-# %% [markdown]
-# You cannot change that call, it is inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
-# what a module is called with (lesson 03):
-
-
-# %%
-def ask_for_weights(module, args, kwargs):
-    """A forward pre-hook: the same call, with the attention weights of each head."""
-    return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
-
-
-attention = block.self_attn
-asking = attention.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
-keeping = attention.register_forward_hook(lambda module, args, output: seen.append(output))
-with asking, keeping:
-    same = block(sentence)
-weights = seen[1][1].detach()
-print("weights:", tuple(weights.shape), " each row adds up to 1:", torch.allclose(weights.sum(3), torch.ones(1, 2, 5)))
-print("the block's output is the same:", torch.allclose(output, same, atol=1e-6))
-
-# %% tags=["setup"]
-draw_attention(
-    weights[0],
-    words,
-    [f"head {number}: {name}" for number, name in enumerate(HEADS)],
-    title="One head looks one word back, the other one finds the same word",
-    alt="Two tables. In the first the cells left of the diagonal are dark, in the second the diagonal and both 'the'.",
-)
-
-# %% [markdown]
-# Check it: "cat" looks at "the" before it with 0.96. The first word has none before it: 0.20 for each. In the second head,
-# "the" finds itself twice: 96 / (2 · 96 + 3) = 0.49 each. (`need_weights=True` *alone* gives the mean over the heads.)
-#
-# ### Is anybody reading it?
-#
-# Does a head have any effect? A pre-hook can make the experiment: a mask of minus infinity forces one head to look at
-# nothing but the word itself. Does the block's output move?
-
-# %% [markdown] tags=["instructor"]
-# **On this slide:** Ask which of the two heads they would put on a slide, before the test. The answer is usually the
-# one that moves nothing.
-
-
-# %%
-def blindfold(head):
-    """A pre-hook that lets one head see each word only by itself, by a mask (heads, L, L)."""
-    mask = torch.zeros(2, len(words), len(words))
-    mask[head].masked_fill_(~torch.eye(len(words), dtype=torch.bool), -torch.inf)
-    return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
-
-
-for head, name in enumerate(HEADS):
-    with attention.register_forward_pre_hook(blindfold(head), with_kwargs=True):
-        moved = (block(sentence) - output).abs().max().item()
-    print(f"head {head} ({name}) blindfolded: the output {'moves' if moved > 1e-4 else 'does not move'}")
-
-# %% [markdown]
-# The first head has a beautiful map, and nobody reads it: the weights after it are 0. No picture of the attention could have
-# told you that (Jain & Wallace, 2019; but see Wiegreffe & Pinter). Look, then test.
-#
-# ### Exercise · The maps of any layer
-
-# %% [markdown] tags=["sealed"]
-# 3 points
-# 1. The layer asks its `self_attn` for no weights. Who can change what a module is called with?
-# 2. A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The
-#    arguments are `need_weights` and `average_attn_weights`.
-
-
-# %% tags=["answer"]
-def attention_maps(layer, x):
-    """Return the attention weights (N, heads, L, L), detached, that
-    `layer.self_attn` uses when `layer(x)` is called.
-
-    `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
-    (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
-    what it does with `x` before the attention. In training mode these are the
-    weights after the dropout of this very call. No hook is left, by whatever way the
-    call ends.
-    """
-    ...
-
-
-# %% tags=["check"]
-check(attention_maps)
-
-# %% [markdown] tags=["instructor"]
-# **Misconception:** "The attention map shows what the model uses." **Ask:** "What is multiplied with the shares, and what
-# comes then?" **Answer:** the values and the output projection. If they are 0, the shares are read by nobody.
-#
-# **Misconception:** "A hook only looks." **Ask:** "What did the block do differently because a hook was there?" **Answer:**
-# it left its fast path: in eval mode and without gradients one C++ function does all the work, and the layer takes it only
-# if its modules have no hooks.
-
 # %% [markdown]
 # ## What old tutorials say
 #
@@ -1143,7 +1001,6 @@ case.keep_clue(
 # - Clip all together to keep the direction, each parameter to keep the others alive, as it passes to prevent an overflow.
 # - A leak is a chain: model → hook → list → output → graph. Count hooks, store numbers, use `with`.
 # - Activation patching proves what a map suggests. In a chain, patch parts.
-# - Attention weights need a pre-hook that asks for them, and then a test whether anything depends on them.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Name the four patients, and let the room say the one hook that found each of them. Which of the
@@ -1155,8 +1012,6 @@ case.keep_clue(
 # - Pascanu, Mikolov & Bengio, [On the difficulty of training recurrent neural networks](https://arxiv.org/abs/1211.5063) (2013): clipping.
 # - He et al., [Delving Deep into Rectifiers](https://arxiv.org/abs/1502.01852) (2015): a good start against dead units.
 # - Meng et al., [Locating and editing factual associations in GPT](https://arxiv.org/abs/2202.05262) (2022): patching.
-# - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
-#   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
 # - Lesson 09 looks up every hook there is, and lesson 10 closes the case. After that, the best next step is a network of
 #   your own, and a question about it.
 

@@ -1119,7 +1119,7 @@ evidence.show_tiles(
 # A vision transformer has no feature maps. It cuts the picture into patches, and each patch becomes a **token**: a row
 # of numbers in (N, tokens, channels). Grad-CAM only needs to know which token lies where, and `reshape` says it: move
 # the values to (N, channels, h, w). With torchvision's ViT in torch's cache, the next cell takes it. Otherwise it
-# takes the block of lesson 08 whose attention was set by hand, and words instead of patches. It says which.
+# takes a small block with two heads that were set by hand, and words instead of patches. It says which.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask which token lies where, and what `reshape` needs to know for it. If the weights of the ViT
@@ -1138,7 +1138,7 @@ tokens.show(heat)
 # hot, and no other. So `reshape` has put each token where it belongs.
 #
 # Many papers show attention instead, because it looks like an explanation: "this word looks at that one". So look at
-# it, and then **patch** it. A pre-hook forces one head to look at nothing but the first token (lesson 08). If the
+# it, and then **patch** it. A pre-hook forces one head to look at nothing but the first token. If the
 # head's map explains the answer, the answer has to move.
 
 
@@ -1161,7 +1161,7 @@ with torch.no_grad():
         print(f"head {head}: its strongest look has {strongest:.2f}; forced elsewhere, logits move by {moved:.2f}")
 
 # %% [markdown]
-# In the block of lesson 08, both heads have equally clear maps, and one of them moves nothing: the weights behind it
+# In the small block, both heads have equally clear maps, and one of them moves nothing: the weights behind it
 # are 0. An attention map shows where values *come from*. It does not show what they are, nor whether anything reads
 # them.
 

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # A language model
 #
-# All hooks of this course work in a language model as well. In this lesson you read one while it works, change a single
-# number of it, and find the place where it keeps a country. Then you steer what it writes.
+# All hooks of this course work in a language model as well. In this lesson you read one while it works, change what it
+# computes at a single word, and find the place where it keeps a country. Then you steer what it writes.
 #
 # The model is SmolLM2 with 135 million weights, which runs on a laptop. It is not part of the course: `make language-model`
 # fetches it once, 100 MB, and from then on it works offline. Without it you can do all exercises, and read what the cells
@@ -45,8 +45,8 @@
 # | 77 to 83 | While it writes | one vote; the error of the patch, read aloud | exercise {stream_while_writing} |
 # | 83 to 87 | What old tutorials say · Summary · Go further | one experiment that each person would make | the table |
 #
-# **Homework:** Exercises {steer} and {stream_while_writing}. Of *More*, the attention under SDPA is for those who work
-# with transformers; the batches are for everybody who will ever use padding.
+# **Homework:** Exercises {steer} and {stream_while_writing}. Of *More*, the attention and exercise {attention_maps} are
+# for those who work with transformers; the batches are for everybody who will ever use padding.
 
 # %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
@@ -67,11 +67,8 @@ import contextlib
 import torch
 
 from course_utils.exercises import check, hint, predict, replay, solution, why
-from course_utils.hooks.record import record
-from course_utils.language.network import rotate, weigh, write
-from course_utils.language.smollm import load_language_model
-from course_utils.lessons.figures import draw_places
 from course_utils.lessons.lesson_11 import (
+    attention_maps,
     last_states,
     layer_by_layer,
     patch_token,
@@ -80,9 +77,16 @@ from course_utils.lessons.lesson_11 import (
     steer,
     stream_while_writing,
 )
-from course_utils.vision.charts import bars
 
 _ = torch.manual_seed(0)
+
+# %% tags=["setup"]
+from course_utils.hooks.record import record
+from course_utils.language.network import rotate, weigh, write
+from course_utils.language.smollm import load_language_model
+from course_utils.lessons.figures import draw_attention, draw_places
+from course_utils.lessons.two_heads import HEADS, encode, make_two_head_block
+from course_utils.vision.charts import bars
 
 # %% [markdown]
 # ## A model that writes
@@ -133,13 +137,15 @@ print(prompt + language.go_on(prompt, 2))
 # **On this slide:** Draw the line first, and then the boxes beside it. Ask what a layer that adds zeros does to the
 # answer: nothing. It is the picture that they need when a head is silenced later.
 
+
 # %% tags=["pretrained"]
-first, last = model.model.layers[0], model.model.layers[29]
-shapes = []
-for layer in (first, last):
-    with layer.register_forward_hook(lambda module, args, output: shapes.append(tuple(output.shape))):
+def tell_shape(module, args, output):
+    print(tuple(output.shape))
+
+
+for layer in (model.model.layers[0], model.model.layers[29]):
+    with layer.register_forward_hook(tell_shape):
         model(tokens)
-print(shapes)
 print([name for name, _ in model.model.layers[0].named_children()])
 
 # %% [markdown]
@@ -190,8 +196,8 @@ check(residual_stream)
 #   > In which row of the explorer does the first word appear that has to do with capitals?
 # - [x] one of the last ten: It is the very last one. Two layers before it, the likeliest token is " the".
 #
-# Only layer 30 says " Paris", and layer 29 says " capital". Other prompts are read in the last three layers as well. But
-# " " after "2, 4, 6, 8," is the answer of nearly every layer: it needs no fact, and the prompt has it three times.
+# Only layer 30 says " Paris", and layer 29 says " capital". The opposite of hot and the city of the tower come in the last
+# two layers. But " " after "2, 4, 6, 8," is the answer of most layers: it needs no fact, and the prompt has it three times.
 #
 # So does the model learn only in its last layer that the capital is Paris? That does not follow. The lens shows what the
 # **head** can read. Perhaps the fact has been there for long, in a form that the head cannot read, or at another token. For
@@ -204,18 +210,18 @@ predict("when_it_says_paris")
 # %% tags=["pretrained"]
 def lens(text):
     """The likeliest token of each layer after `text`."""
-    layers = [f"model.layers.{number}" for number in range(30)]
-    with torch.no_grad(), record(model, *layers) as seen:
+    with torch.no_grad(), record(model, *model.model.layers) as seen:
         model(language.tokens(text))
-        stream = torch.cat([seen[layer].output[:, -1] for layer in layers])
-        return model.lm_head(model.model.norm(stream)).argmax(-1)
+        stream = torch.cat([layer.output[:, -1] for layer in seen.values()])
+        return language.words(model.lm_head(model.model.norm(stream)).argmax(-1))
 
 
-for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city of", "2, 4, 6, 8,"):
+eiffel = "The Eiffel Tower is in the city of"
+for text in (prompt, "The opposite of hot is", eiffel, "2, 4, 6, 8,"):
     said = lens(text)
-    same = (said == said[-1]).tolist()
-    first = 30 - next((back for back, each in enumerate(reversed(same)) if not each), 30)
-    print(f"{text} {language.words(said[-1])[0]!r}: the answer of every layer from {first + 1} on")
+    others = [layer for layer, word in enumerate(said, 1) if word != said[-1]]
+    start = max(others, default=0) + 1
+    print(f"{text} {said[-1]!r}: {30 - len(others)} of 30 layers say so, and all from layer {start} on")
 
 # %% tags=["why"]
 why("when_it_says_paris")
@@ -266,12 +272,32 @@ check(layer_by_layer)
 # to its last token, where the answer is made. We look for it by **patching**, as in lesson 08: the model runs on *Italy*, but
 # one token at one layer gets what it has for *France*.
 #
-# As a measure we take the lead of " Paris" over " Rome": the difference of the two logits. It is 7.3 for France and -6.0
-# for Italy. What part of this way does a patch go?
+# As a measure we take the lead of " Paris" over " Rome": the difference of the two logits.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let the room say what 0% and 100% would mean here before any number is shown, and ask for the two tokens
 # that can matter at all. The first three tokens are the same in both prompts: what must a patch there do?
+
+# %% tags=["pretrained"]
+source = language.tokens("The capital of France is")
+target = language.tokens("The capital of Italy is")
+paris, rome = (language.tokens(word)[0, 0] for word in (" Paris", " Rome"))
+
+
+def lead(logits):
+    return logits[:, -1, paris] - logits[:, -1, rome]
+
+
+with torch.no_grad(), record(model, *model.model.layers) as of_source:
+    whole = lead(model(source))
+least = lead(model(target))
+print(f"the lead of Paris over Rome: {whole.item():.1f} for France, {least.item():.1f} for Italy")
+
+# %% [markdown]
+# What part of the way from Italy's lead to that of France does a patch go?
+#
+# All patches are made in one call of the model. The batch begins with one row, and each layer's hook adds five rows to it:
+# one for each token.
 
 # %% [markdown] tags=["sealed"]
 # we patch layer 20 of 30, one token at a time. At which token does the patch turn the answer into " Paris"?
@@ -288,42 +314,30 @@ check(layer_by_layer)
 # is the other way round. So the country waits at its own token, through 23 layers, and is carried to the last token
 # **within one layer**. The lens saw nothing of it, because it read the last token, and the head.
 #
-# The controls: other countries bring their own capitals. A random vector of the same length brings no capital: " the" is its
-# likeliest word. (Its *lead* moves by up to half, because it takes " Rome" away. So look at more than one number.)
+# The controls: other countries bring their own capitals. With random vectors of the same length, the model does not know any
+# country, and says " the" or " New". But the *lead* goes about half of the way with each of them, because " Rome" has gone. So
+# look at more than one number.
 
 # %% tags=["predict"]
 predict("where_the_country_is")
 
-# %% tags=["pretrained"]
-source, target = language.tokens("The capital of France is"), language.tokens("The capital of Italy is")
-paris, rome = (language.tokens(word)[0, 0] for word in (" Paris", " Rome"))
-
-
-@torch.no_grad()
-def patch_each_token(layer):
-    """The lead of Paris over Rome when one token of `target` is patched at a layer, for each of the five."""
-    with record(model, f"model.layers.{layer - 1}") as seen:  # the course counts layers from 1, Python from 0
-        model(source)
-    stream, each = seen[f"model.layers.{layer - 1}"].output[0], torch.arange(5)
-
-    def patch(module, args, output):
-        output = output.clone()
-        output[each, each] = stream  # row 0 gets token 0, row 1 token 1, and so on
-        return output
-
-    with model.model.layers[layer - 1].register_forward_hook(patch):
-        return lead(model(target.expand(5, -1)))
-
-
-def lead(logits):
-    return logits[:, -1, paris] - logits[:, -1, rome]
-
 
 # %% tags=["pretrained"]
-with torch.no_grad():
-    ends = lead(model(target)), lead(model(source))
+def patch_each_token(module, args, output):
+    """Hand on five rows more: the target's row, with one token patched in each."""
+    rows, each = output[:1].repeat(5, 1, 1), torch.arange(5)
+    rows[each, each] = of_source[module].output[0]  # row 0 gets token 0, row 1 token 1
+    return torch.cat((output, rows))
+
+
 layers = [1, 10, 20, 22, 23, 24, 25, 30]
-ways = torch.stack([(patch_each_token(layer) - ends[0]) / (ends[1] - ends[0]) for layer in layers])
+with torch.no_grad(), contextlib.ExitStack() as stack:
+    for layer in layers:
+        module = model.model.layers[layer - 1]  # the course counts layers from 1
+        stack.enter_context(module.register_forward_hook(patch_each_token))
+    unpatched, *patched = lead(model(target))
+patched = torch.stack(patched).unflatten(0, (len(layers), 5))
+ways = (patched - unpatched) / (whole - unpatched)
 
 # %% tags=["setup", "pretrained"]
 draw_places(
@@ -336,26 +350,28 @@ draw_places(
 
 
 # %% tags=["pretrained"]
-@torch.no_grad()
-def write_with(state, layer=20, token=3):
-    """The likeliest next word after `target`, with this state at one token of one layer."""
-
-    def patch(module, args, output):
-        output = output.clone()
-        output[:, token] = state
-        return output
-
-    with model.model.layers[layer - 1].register_forward_hook(patch):
-        return language.words(model(target)[0, -1].argmax())[0]
+countries = ["France", "Germany", "Japan", "Greece"]
+with record(model, "model.layers.19", stop=True) as there:  # the run ends at this layer
+    model(torch.cat([language.tokens(f"The capital of {country} is") for country in countries]))
+states = there["model.layers.19"].output[:, 3]
+noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
+noise *= states.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
+states = torch.cat((states, noise))
 
 
-for country in ("France", "Germany", "Japan", "Greece"):
-    with record(model, "model.layers.19") as seen:
-        model(language.tokens(f"The capital of {country} is"))
-    state = seen["model.layers.19"].output[0, 3].detach()
-    print(f"the state of {country}: {write_with(state)!r}")
-noise = torch.randn(len(state), generator=torch.Generator().manual_seed(0))
-print(f"a random state of the same length: {write_with(noise * state.norm() / noise.norm())!r}")
+# %% tags=["pretrained"]
+def patch_country(module, args, output):
+    rows = output.repeat(len(states), 1, 1)
+    rows[:, 3] = states
+    return rows
+
+
+with torch.no_grad(), model.model.layers[19].register_forward_hook(patch_country):
+    logits = model(target)
+moved = (lead(logits) - unpatched) / (whole - unpatched)
+names, words = [*countries, *["random"] * 4], language.words(logits[:, -1].argmax(-1))
+for name, word, way in zip(names, words, moved, strict=True):
+    print(f"{name:8} {word!r:10} {way:4.0%} of the way")
 
 # %% tags=["why"]
 why("where_the_country_is")
@@ -413,35 +429,36 @@ check(patch_token)
 # - [ ] more than 50: Then every head would be needed for everything.
 #   > Each head adds its part to the stream. What is left of the answer if one of 72 parts is missing?
 #
-# It is head 5 of layer 24. Its attention tells what it does: at the last token it gives 90% of its weight to the country. For
-# Germany and Japan, too, no other head of these layers matters as much.
+# It is head 5 of layer 24. Its attention tells what it does: at the last token it gives 90% of its weight to the country
+# (*Attention under SDPA*, below). For Germany and Japan, too, no other head of the layer matters as much.
 #
-# Even without this head " Paris" is the likeliest word, with 14% instead of 77%. So the head carries most of the country, and
-# not all of it.
+# Without this head " Paris" still has 14%. So the head carries most of the country, and not all of it.
 
 # %% tags=["predict"]
 predict("how_many_heads")
 
 
 # %% tags=["pretrained"]
+def silence(module, args):
+    """Hand on ten rows: row 0 has lost head 0, row 1 head 1; the tenth has all heads."""
+    heads, each = args[0].unflatten(2, (9, -1)).repeat(10, 1, 1, 1), torch.arange(9)
+    heads[each, :, each] = 0
+    return heads.flatten(2)
+
+
 @torch.no_grad()
 def silence_each_head(layer, text, right, wrong):
-    """By how much the lead of `right` over `wrong` falls when one head of a layer is silent, for each of the nine."""
+    """By how much each head's silence lowers the lead of a word, and the word's shares."""
     right, wrong = (language.tokens(word)[0, 0] for word in (right, wrong))
-
-    def silence(module, args):
-        heads, each = args[0].unflatten(2, (9, -1)).clone(), torch.arange(9)
-        heads[each, :, each] = 0  # row 0 loses head 0, row 1 head 1, and so on
-        return heads.flatten(2)
-
-    before = model(language.tokens(text))[0, -1]
-    with model.model.layers[layer - 1].self_attn.o_proj.register_forward_pre_hook(silence):
-        logits = model(language.tokens(text).expand(9, -1))[:, -1]
-    return (before[right] - before[wrong]) - (logits[:, right] - logits[:, wrong])
+    module = model.model.layers[layer - 1].self_attn.o_proj
+    with module.register_forward_pre_hook(silence):
+        logits = model(language.tokens(text))[:, -1]
+    leads = logits[:, right] - logits[:, wrong]
+    return leads[9] - leads[:9], logits.softmax(-1)[:, right]
 
 
 # %% tags=["pretrained"]
-fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome") for layer in range(21, 29)])
+fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome")[0] for layer in range(21, 29)])
 most = fall.flatten().topk(4)
 bars(
     [round(value, 1) for value in most.values.tolist()],
@@ -450,9 +467,11 @@ bars(
 )
 
 # %% tags=["pretrained"]
-for country, right in (("Germany", " Berlin"), ("Japan", " Tokyo")):
-    fell = silence_each_head(24, f"The capital of {country} is", right, " Rome")
-    print(f"{country}: head {1 + fell.argmax()} of layer 24 costs the most, {fell.max():.1f}")
+for country, right in (("France", " Paris"), ("Germany", " Berlin"), ("Japan", " Tokyo")):
+    fell, shares = silence_each_head(24, f"The capital of {country} is", right, " Rome")
+    head = fell.argmax()
+    print(f"{country}: head {1 + head} costs the most, {fell[head]:.1f};", end="")
+    print(f"{right} falls from {shares[9]:.0%} to {shares[head]:.0%}")
 
 # %% tags=["why"]
 why("how_many_heads")
@@ -467,20 +486,26 @@ why("how_many_heads")
 # %% tags=["pretrained"]
 @torch.no_grad()
 def silence_each_mlp(text):
-    """What the model says when the MLP of one layer is silent, for each of the first 15."""
-    said = []
-    for layer in model.model.layers[:15]:
-        with layer.mlp.register_forward_hook(lambda module, args, output: output * 0):
-            said.append(language.words(model(language.tokens(text))[0, -1].argmax())[0])
-    return said
+    """What the model says when the MLP of one of 15 layers is silent, and when none is."""
+    with contextlib.ExitStack() as stack:
+        for row, layer in enumerate(model.model.layers[:15]):
+
+            def silence_row(module, args, output, row=row):
+                output = output.clone()
+                output[row] = 0  # row 0 loses the MLP of layer 1; the last row loses none
+                return output
+
+            stack.enter_context(layer.mlp.register_forward_hook(silence_row))
+        return language.words(model(language.tokens(text).expand(16, -1))[:, -1].argmax(-1))
 
 
+# %% tags=["pretrained"]
 for text in (prompt, "The opposite of hot is"):
-    plain = language.words(model(language.tokens(text))[0, -1].argmax())[0]
-    changed = [layer for layer, word in enumerate(silence_each_mlp(text), 1) if word != plain]
+    *said, plain = silence_each_mlp(text)
+    changed = [layer for layer, word in enumerate(said, 1) if word != plain]
     print(f"{text}{plain}: another word without the MLP of the layers {changed}")
-cost = silence_each_head(24, "The opposite of hot is", " cold", " Rome")[4]
-print(f"head 5 of layer 24 costs {cost:.1f} in the prompt without a country")
+cost, _ = silence_each_head(24, "The opposite of hot is", " cold", " Rome")
+print(f"head 5 of layer 24 costs {cost[4]:.1f} in the prompt without a country")
 
 # %% [markdown]
 # Without the MLP of layer 1, 3, 9 or 12, the model loses both answers. These MLPs are needed for nearly everything, so they say
@@ -499,21 +524,29 @@ SEA = ["The ship on the ocean", "A sailor at sea", "Waves on the beach", "The bo
 LAND = ["The car on the street", "A clerk at work", "Clouds in the sky", "The house and the garden"]
 
 
-@torch.no_grad()
 def mean_state(texts):
     states = []
-    with model.model.layers[20].register_forward_hook(lambda module, args, output: states.append(output[0, -1])):
-        for text in texts:
+    for text in texts:
+        with record(model, "model.layers.20", stop=True) as there:
             model(language.tokens(text))
+        states.append(there["model.layers.20"].output[0, -1])
     return torch.stack(states).mean(0)
 
 
 sea = mean_state(SEA) - mean_state(LAND)
 
 
-def write_steered(direction, strength, text="Yesterday I went"):
-    with model.model.layers[20].register_forward_hook(lambda module, args, output: output + strength * direction):
-        return language.go_on(text, 8)
+# %% tags=["pretrained"]
+def write_steered(directions, text="Yesterday I went"):
+    """What the model writes with each of the directions: a batch with a row for each."""
+
+    def add(module, args, output):
+        return output + directions[:, None]
+
+    rows = language.tokens(text).expand(len(directions), -1)
+    with model.model.layers[20].register_forward_hook(add):
+        columns = list(write(model, rows, 8))
+    return [text + language.tokenizer.decode(row) for row in torch.stack(columns, 1).tolist()]
 
 
 # %% [markdown] tags=["instructor"]
@@ -534,9 +567,9 @@ def write_steered(direction, strength, text="Yesterday I went"):
 # - [ ] nothing: The model always writes some token, the likeliest one.
 #   > What does `argmax` return, however strange the logits are?
 #
-# The direction once sends the story to the beach, and against it the story stays on land. Four times as much destroys the
-# text. A random direction of the same length changes the words, but does not lead to the sea: this control makes the second
-# line a finding. It is a small one, with eight prompts and one text.
+# The direction once sends the story to the beach, and against it the story stays on land. Twice the direction still leads to
+# the coast, and four times as much destroys the text. A random direction of the same length changes the words, but does not
+# lead to the sea: this control makes the second line a finding. It is a small one, with eight prompts and one text.
 
 # %% tags=["predict"]
 predict("too_strong")
@@ -544,14 +577,11 @@ predict("too_strong")
 # %% tags=["pretrained"]
 noise = torch.randn(len(sea), generator=torch.Generator().manual_seed(0))
 noise *= sea.norm() / noise.norm()
-for words, direction, strength in (
-    ("plain", sea, 0),
-    ("the sea", sea, 1),
-    ("against the sea", sea, -1),
-    ("a random direction", noise, 1),
-    ("the sea, 4 times", sea, 4),
-):
-    print(f"{words:18} Yesterday I went{write_steered(direction, strength)!r}")
+steered = {"plain": 0 * sea, "the sea": sea, "against the sea": -sea, "a random direction": noise}
+steered |= {"the sea, 2 times": 2 * sea, "the sea, 4 times": 4 * sea}
+written = write_steered(torch.stack([*steered.values()]))
+for words, text in zip(steered, written, strict=True):
+    print(f"{words:18} {text}")
 
 # %% tags=["why"]
 why("too_strong")
@@ -606,11 +636,18 @@ predict("tokens_in_each_call")
 
 # %% tags=["pretrained"]
 counts = []
-with model.model.layers[0].register_forward_hook(lambda module, args, output: counts.append(output.shape[1])):
+
+
+def count(module, args, output):
+    counts.append(output.shape[1])
+
+
+with model.model.layers[0].register_forward_hook(count):
     list(write(model, tokens, 4))
 print("tokens in each call:", counts)
 
 
+# %% tags=["pretrained"]
 def patch_fourth(module, args, output):
     output = output.clone()
     output[:, 3] = 0
@@ -722,8 +759,9 @@ with torch.no_grad(), record(model, "model.layers.29") as seen:
 with torch.no_grad(), record(model, "model.layers.29") as by_itself:
     model(rows[1][None])
 together, single = seen["model.layers.29"].output[1], by_itself["model.layers.29"].output[0]
-for what, state in {"the last real token": together[len(rows[1]) - 1], "the last place": together[-1]}.items():
-    print(f"{what}: the state that the text has by itself: {torch.allclose(state, single[-1], atol=1e-2)}")
+for what, place in {"the last real token": len(rows[1]) - 1, "the last place": -1}.items():
+    same = torch.allclose(together[place], single[-1], atol=1e-2)
+    print(f"{what}: the state that the text has by itself: {same}")
 
 # %% [markdown]
 # ### Exercise · The last real token
@@ -750,6 +788,143 @@ def last_states(model, layer, tokens, real):
 check(last_states)
 
 # %% [markdown] tags=["more"]
+# ## More: Attention in PyTorch's own block
+#
+# Attention is a table of shares: a row for each word that looks, a column for each word that is looked at, and each row adds
+# up to 1 (Vaswani et al., 2017). PyTorch has a block of its own, which looks at all words, also at later ones. This one has
+# two heads with weights set by hand. The first head looks for *the word before*, the second one for *the same word*. What
+# fits gets 96 times the attention of what does not: among five words that is 96 / (96 + 4) = 0.96.
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Compute the 0.96 by hand with the room, and ask what a row of the table adds up to. Then the vote
+# is about what PyTorch gives away, and not about attention.
+
+# %%
+words = ["the", "cat", "saw", "the", "dog"]
+block, sentence = make_two_head_block(words), encode(words)
+seen = []
+with block.self_attn.register_forward_hook(lambda module, args, output: seen.append(output)):
+    output = block(sentence)
+print("the hook saw a", type(seen[0]).__name__, "of", len(seen[0]), "in an nn.TransformerEncoderLayer")
+
+# %% [markdown] tags=["sealed"]
+# a forward hook on the `nn.MultiheadAttention` inside an `nn.TransformerEncoderLayer`. Its output is a pair. What is
+# the second of the two?
+#
+# - [ ] one map for each head: It could be: but the layer calls it with `need_weights=False`, to save time.
+#   > Which of the two does the layer need to go on? What would you leave out to save time?
+# - [ ] the mean over the heads: That is what `need_weights=True` alone would give. The layer asks for less.
+#   > The mean is what you get if *you* call the attention, without further arguments. Who calls it here?
+# - [x] nothing, None: The layer calls it with `need_weights=False`, and computes without ever having the weights.
+#
+# `nn.TransformerEncoderLayer` calls its attention with `need_weights=False`, and the fast kernel that does the
+# work never writes the shares down.
+
+# %% tags=["predict"]
+predict("what_the_hook_sees")
+
+# %%
+print("first: ", tuple(seen[0][0].shape))
+print("second:", seen[0][1])
+
+# %% tags=["why"]
+why("what_the_hook_sees")
+
+# %% [markdown]
+# You cannot change that call, it is inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
+# what a module is called with (lesson 03):
+
+
+# %%
+def ask_for_weights(module, args, kwargs):
+    """A forward pre-hook: the same call, with the attention weights of each head."""
+    return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
+
+
+self_attn = block.self_attn
+asking = self_attn.register_forward_pre_hook(ask_for_weights, with_kwargs=True)
+keeping = self_attn.register_forward_hook(lambda module, args, output: seen.append(output))
+with asking, keeping:
+    same = block(sentence)
+weights = seen[1][1].detach()
+print("weights:", tuple(weights.shape), " each row adds up to 1:", torch.allclose(weights.sum(3), torch.ones(1, 2, 5)))
+print("the block's output is the same:", torch.allclose(output, same, atol=1e-6))
+
+# %% tags=["setup"]
+draw_attention(
+    weights[0],
+    words,
+    [f"head {number}: {name}" for number, name in enumerate(HEADS)],
+    title="One head looks one word back, the other one finds the same word",
+    alt="Two tables. In the first the cells left of the diagonal are dark, in the second the diagonal and both 'the'.",
+)
+
+# %% [markdown]
+# Check it: "cat" looks at "the" before it with 0.96. The first word has none before it: 0.20 for each. In the second head,
+# "the" finds itself twice: 96 / (2 · 96 + 3) = 0.49 each. (`need_weights=True` *alone* gives the mean over the heads.)
+#
+# ### Is anybody reading it?
+#
+# Does a head have any effect? A pre-hook can make the experiment: a mask of minus infinity forces one head to look at
+# nothing but the word itself. Does the block's output move?
+
+# %% [markdown] tags=["instructor"]
+# **On this slide:** Ask which of the two heads they would put on a slide, before the test. The answer is usually the
+# one that moves nothing.
+
+
+# %%
+def blindfold(head):
+    """A pre-hook that lets one head see each word only by itself, by a mask (heads, L, L)."""
+    mask = torch.zeros(2, len(words), len(words))
+    mask[head].masked_fill_(~torch.eye(len(words), dtype=torch.bool), -torch.inf)
+    return lambda module, args, kwargs: (args, {**kwargs, "attn_mask": mask})
+
+
+for head, name in enumerate(HEADS):
+    with self_attn.register_forward_pre_hook(blindfold(head), with_kwargs=True):
+        moved = (block(sentence) - output).abs().max().item()
+    print(f"head {head} ({name}) blindfolded: the output {'moves' if moved > 1e-4 else 'does not move'}")
+
+# %% [markdown]
+# The first head has a beautiful map, and nobody reads it: the weights after it are 0. No picture of the attention could have
+# told you that (Jain & Wallace, 2019; but see Wiegreffe & Pinter). Look, then test.
+#
+# ### Exercise · The maps of any layer
+
+# %% [markdown] tags=["sealed"]
+# 3 points
+# 1. The layer asks its `self_attn` for no weights. Who can change what a module is called with?
+# 2. A forward pre-hook with `with_kwargs=True` gets `(module, args, kwargs)` and returns `(args, kwargs)`. The
+#    arguments are `need_weights` and `average_attn_weights`.
+
+
+# %% tags=["answer"]
+def attention_maps(layer, x):
+    """Return the attention weights (N, heads, L, L), detached, that
+    `layer.self_attn` uses when `layer(x)` is called.
+
+    `layer` is an `nn.TransformerEncoderLayer` with `batch_first=True`, `x` is
+    (N, L, d). The call is a real one: the layer's mode stays as it is, and so does
+    what it does with `x` before the attention. In training mode these are the
+    weights after the dropout of this very call. No hook is left, by whatever way the
+    call ends.
+    """
+    ...
+
+
+# %% tags=["check"]
+check(attention_maps)
+
+# %% [markdown] tags=["instructor"]
+# **Misconception:** "The attention map shows what the model uses." **Ask:** "What is multiplied with the shares, and what
+# comes then?" **Answer:** the values and the output projection. If they are 0, the shares are read by nobody.
+#
+# **Misconception:** "A hook only looks." **Ask:** "What did the block do differently because a hook was there?" **Answer:**
+# it left its fast path: in eval mode and without gradients one C++ function does all the work, and the layer takes it only
+# if its modules have no hooks.
+
+# %% [markdown] tags=["more"]
 # ## More: Attention under SDPA
 #
 # Which tokens does head 5 of layer 24 look at? A forward hook on `self_attn` gets a pair, and in transformers the second item is
@@ -774,10 +949,12 @@ print("the second item:", pairs[0][1])
 # %% tags=["pretrained"]
 found = {}
 attention.eager = True
-with torch.no_grad(), attention.register_forward_hook(lambda module, args, output: found.update(eager=output[1])):
+keep = attention.register_forward_hook(lambda module, args, output: found.update(eager=output[1]))
+with torch.no_grad(), keep:
     model(tokens)
 attention.eager = False
 
+# %% tags=["pretrained"]
 kept = {}
 layer = model.model.layers[23]
 handles = [
@@ -789,7 +966,8 @@ with torch.no_grad():
     model(tokens)
 for handle in handles:
     handle.remove()
-query, key = (rotate(kept[name].unflatten(2, (-1, 64)).transpose(1, 2), kept["angles"]) for name in ("query", "key"))
+heads = (kept[name].unflatten(2, (-1, attention.head_dim)).transpose(1, 2) for name in ("query", "key"))
+query, key = (rotate(each, kept["angles"]) for each in heads)
 found["by hand"] = weigh(query, key, kept["mask"])
 
 # %% tags=["pretrained"]
@@ -817,7 +995,7 @@ for way, weights in found.items():
 
 # %% [markdown]
 # All three give the same: at the last token, head 5 of layer 24 gives nine tenths of its weight to the country, and this is the
-# head that carries it. (Weights alone would not have proved that: lesson 08.)
+# head that carries it. (Weights alone would not have proved that: see the blindfolded heads above.)
 
 # %% [markdown] tags=["more"]
 # ## More: What a list of states costs
@@ -867,6 +1045,7 @@ why("a_list_of_states")
 # - The logit lens reads what the head can read at a layer. What it cannot read may be there all the same.
 # - Patching finds where a fact is enough, silencing finds what is needed. Use controls: another prompt, a random vector.
 # - A direction that a hook adds steers what the model writes; too much of it destroys the text.
+# - Attention weights are not kept: ask for them, and then test whether anything depends on them.
 # - With a cache, a hook gets the prompt once, and then one token a call. Join what you collect, and patch in the right call.
 
 # %% [markdown] tags=["instructor"]
@@ -882,6 +1061,8 @@ why("a_list_of_states")
 #   (2020).
 # - Meng et al., [Locating and editing factual associations in GPT](https://arxiv.org/abs/2202.05262) (2022); Wang et al.,
 #   [Interpretability in the wild](https://arxiv.org/abs/2211.00593) (2022).
+# - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
+#   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
 # - Turner et al., [Activation addition](https://arxiv.org/abs/2308.10248) (2023): steering.
 # - Ben Allal et al., [SmolLM2](https://arxiv.org/abs/2502.02737) (2025): the model of this lesson.
 
