@@ -152,11 +152,10 @@ def raw_notebook(*cells: str | dict) -> bytes:
 
 
 # The notebooks in `honest.txt`, each with a right answer to `largest`: `## name`, then cells between `--`. Where the
-# last cell is no answer, it is what must be true while one runs.
+# last cell is no answer, it is what must be true while one runs. BOM stands for the byte order mark, which nobody sees.
 HABITS = {}
-for part in (
-    Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").replace("BOM", "\ufeff").split("## ")[1:]
-):
+HONEST = Path(__file__).with_name("honest.txt").read_text(encoding="utf-8").replace("BOM", "\ufeff")
+for part in HONEST.split("## ")[1:]:
     *habit, last = part.partition("\n")[2].split("\n--\n")
     asked = f"def largest(tensor):\n    assert {last.strip()}\n    return tensor.max().item()\n"
     HABITS[part.partition("\n")[0]] = raw_notebook(*habit, last if "largest" in part.partition("\n")[2] else asked)

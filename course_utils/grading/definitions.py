@@ -2,7 +2,7 @@
 
 A *definition* is a statement at the top level of a cell that binds names. It travels whole, with all that binds the
 names that it uses. What only changes something (`x.append(1)`) does not travel; where an answer fails without it, the
-whole notebook is run (see `answers.choose_cells`). Nothing here is compiled or run.
+whole notebook is run (see `answers.choose_cells`). Nothing here is run.
 """
 
 import ast
