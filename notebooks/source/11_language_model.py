@@ -439,27 +439,36 @@ predict("how_many_heads")
 
 
 # %% tags=["pretrained"]
+def add_rows(module, args):
+    """Nine rows more go into the layer, one for each head."""
+    return torch.cat((args[0], args[0][:1].expand(9, -1, -1)))
+
+
 def silence(module, args):
-    """Hand on ten rows: row 0 has lost head 0, row 1 head 1; the tenth has all heads."""
-    heads, each = args[0].unflatten(2, (9, -1)).repeat(10, 1, 1, 1), torch.arange(9)
-    heads[each, :, each] = 0
+    """The first of these nine rows loses head 0, the second one head 1, and so on."""
+    heads, each = args[0].unflatten(2, (9, -1)).clone(), torch.arange(9)
+    heads[each - 9, :, each] = 0
     return heads.flatten(2)
 
 
+# %% tags=["pretrained"]
 @torch.no_grad()
-def silence_each_head(layer, text, right, wrong):
+def silence_each_head(layers, text, right, wrong):
     """By how much each head's silence lowers the lead of a word, and the word's shares."""
     right, wrong = (language.tokens(word)[0, 0] for word in (right, wrong))
-    module = model.model.layers[layer - 1].self_attn.o_proj
-    with module.register_forward_pre_hook(silence):
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            module = model.model.layers[layer - 1]
+            stack.enter_context(module.register_forward_pre_hook(add_rows))
+            stack.enter_context(module.self_attn.o_proj.register_forward_pre_hook(silence))
         logits = model(language.tokens(text))[:, -1]
     leads = logits[:, right] - logits[:, wrong]
-    return leads[9] - leads[:9], logits.softmax(-1)[:, right]
+    return leads[0] - leads[1:], logits.softmax(-1)[:, right]
 
 
 # %% tags=["pretrained"]
-fall = torch.stack([silence_each_head(layer, prompt, " Paris", " Rome")[0] for layer in range(21, 29)])
-most = fall.flatten().topk(4)
+fall, _ = silence_each_head(range(21, 29), prompt, " Paris", " Rome")
+most = fall.topk(4)
 bars(
     [round(value, 1) for value in most.values.tolist()],
     [f"layer {21 + place // 9}, head {1 + place % 9}" for place in most.indices.tolist()],
@@ -468,10 +477,9 @@ bars(
 
 # %% tags=["pretrained"]
 for country, right in (("France", " Paris"), ("Germany", " Berlin"), ("Japan", " Tokyo")):
-    fell, shares = silence_each_head(24, f"The capital of {country} is", right, " Rome")
+    fell, shares = silence_each_head([24], f"The capital of {country} is", right, " Rome")
     head = fell.argmax()
-    print(f"{country}: head {1 + head} costs the most, {fell[head]:.1f};", end="")
-    print(f"{right} falls from {shares[9]:.0%} to {shares[head]:.0%}")
+    print(f"{country}: head {1 + head} costs {fell[head]:.1f};{right} from {shares[0]:.0%} to {shares[1 + head]:.0%}")
 
 # %% tags=["why"]
 why("how_many_heads")
@@ -504,7 +512,7 @@ for text in (prompt, "The opposite of hot is"):
     *said, plain = silence_each_mlp(text)
     changed = [layer for layer, word in enumerate(said, 1) if word != plain]
     print(f"{text}{plain}: another word without the MLP of the layers {changed}")
-cost, _ = silence_each_head(24, "The opposite of hot is", " cold", " Rome")
+cost, _ = silence_each_head([24], "The opposite of hot is", " cold", " Rome")
 print(f"head 5 of layer 24 costs {cost[4]:.1f} in the prompt without a country")
 
 # %% [markdown]
