@@ -27,7 +27,7 @@ COMPARED = {
 }
 TIMES = {1: "once", 2: "twice"}
 MOST_STEPS = 300
-LONGEST = 44  # characters of a tensor in a sentence; of a longer one, its shape
+LONGEST = 48  # characters of a tensor in a sentence; of a longer one, its shape
 
 
 class Divergence(NamedTuple):

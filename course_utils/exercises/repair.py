@@ -8,7 +8,7 @@ import ast
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.changes import read_source
@@ -39,12 +39,14 @@ def find_repair(function: Callable, find_rest: Callable[[Callable, bool], str | 
     if not can_limit_time():
         return two
     end = time.monotonic() + SECONDS
-    for repair in itertools.takewhile(lambda _: time.monotonic() < end, repairs_of(function)):
-        rest = find_rest(repair.function, not two and repair.operator in MENDING)
-        if rest == "":
+    repairs = list(repairs_of(function))
+    for repair in itertools.takewhile(lambda _: time.monotonic() < end, repairs):
+        if find_rest(repair.function, False) == "":
             return f"{repair.sentence} With this one change your answer would pass."
-        if rest and not two:
-            two = f"{repair.sentence}{BESIDES}{rest}"
+    mending = [repair for repair in repairs if repair.operator in MENDING and not two]
+    for repair in itertools.takewhile(lambda _: time.monotonic() < end, mending):
+        if rest := find_rest(repair.function, True):
+            return f"{repair.sentence}{BESIDES}{rest}"
     return two
 
 
@@ -64,10 +66,15 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
         if operator == "other constant" and any(old is part for part in in_slices):
             continue  # `args[2:]` for `args[1:]` may pass because no case has more arguments
         source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
-        edited = None if operator in NO_SLIPS else define(source, tree.name, namespace)
+        edited = None if operator in NO_SLIPS else define(source, tree.name, _copy_lists(namespace))
         if edited is not None:
             number = _line_of(old, tree) - 1
             yield Repair(operator, _say(operator, old, new, first + number, lines[number].strip()), edited)
+
+
+def _copy_lists(namespace: dict[str, Any]) -> dict[str, Any]:
+    """The names of an answer, with other lists, dicts and sets: an edited answer may leave something in them."""
+    return {key: value.copy() if type(value) in (list, dict, set) else value for key, value in namespace.items()}
 
 
 def _line_of(node: ast.AST, tree: ast.AST) -> int:
