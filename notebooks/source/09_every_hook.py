@@ -1700,8 +1700,8 @@ def leaf_without_gradient(w, x):
     """Compute y = w * x, go backward from it once so that `x.grad` is there and nothing was ever added to
     `w.grad`, and return y.
 
-    `w` and `x` are leaves of one number that require a gradient, and `w` is in the graph of y, which your backward
-    frees, as usual.
+    `w` and `x` are leaves of one number that require a gradient, and `w` is in the graph of y. Your backward
+    frees that graph, as usual.
     """
     ...
 
