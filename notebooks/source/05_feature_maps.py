@@ -585,7 +585,8 @@ def dead_channels(model, layer, batches):
 
     `layer` is a module of `model` and returns (N, C, H, W), without a nan. Never means:
     at no place of any picture of any batch, and, where the layer runs twice in a call,
-    in neither run. `batches` is a list, and the model runs on all of it. When your function returns, no hook is left.
+    in neither run. `batches` is a list, and the model runs on all of it. When your
+    function returns, no hook is left.
     """
     ...
 

@@ -1942,9 +1942,11 @@ check(pass_on_twice)
 
 # %% tags=["answer"]
 def stop_unheard(limit):
-    """Return a function to be the forward of a layer. It gives back its input, a tensor with at least one
-    number and without nan; where a number in it is above `limit`, it raises, and a hook with `always_call=True` does
-    not run.
+    """Return a function to be the forward of a layer.
+
+    It gives back its input, a tensor with at least one number and without nan. Where a
+    number in it is above `limit`, it raises, and a hook with `always_call=True` does not
+    run.
     """
     ...
 
