@@ -126,6 +126,11 @@ def test_a_lesson_takes_no_more_minutes_than_anybody_has(lesson):
     assert least <= exercises <= most, f"{exercises} exercises are core; {least} to {most} should be. {said}"
 
 
+@pytest.mark.parametrize("page", source.pages(), ids=lambda path: path.stem)
+def test_a_page_beside_the_lessons_finds_the_course_as_they_do(page):
+    assert first_code(learner(page).cells) == first_code(learner(LESSONS[0]).cells)
+
+
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_what_is_more_is_called_so(lesson):
     for cell in learner(lesson).cells:

@@ -24,7 +24,7 @@
 # In a class, run the line with `join` that your instructor shows in a cell of this notebook, too. Then the class is told how
 # many answers you had right, and nothing more.
 
-# %% tags=["setup"]
+# %% find the course tags=["setup"]
 # Find the course. Where it is missing, this says how to get it.
 try:
     import course_utils
