@@ -186,7 +186,8 @@ def _tell_run(event: Event) -> str:
     said = f"{kind} on {on} receives {show(event['got'])}"
     if event["ended"] == "raised":
         return f"{said} and raises"
-    return f"{said}; {show(event['gave'])} goes on" + (" (nothing was returned)" * (event["ended"] != "returned"))
+    reason = "" if event["ended"] == "returned" else " (nothing was returned)"
+    return f"{said}; {show(event['gave'])} goes on{reason}"
 
 
 def _list(values: Sequence[Plain]) -> str:
