@@ -70,7 +70,7 @@ def _find_part(module_type: type[nn.Module], name: str, does: str, place: str, s
                 break
     else:
         missing = f"part {name!r} was not found in {title} of torch {torch.__version__}"
-        fix = "read it with inspect.getsource(torch.nn.Module._call_impl). Tested releases: 2.13, 2.15"
+        fix = "read it with inspect.getsource(torch.nn.Module._call_impl). Tested releases: 2.14, 2.15"
         raise CourseError(f"{missing}: this release writes it in another way; {fix}")
     function = f"{title}.{node.name}" if isinstance(tree, ast.ClassDef) else title
     body = node.body[0].lineno if isinstance(node, (ast.If, ast.ExceptHandler)) else node.lineno

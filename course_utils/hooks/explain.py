@@ -31,7 +31,9 @@ Owner = nn.Module | Tensor | torch.optim.Optimizer
 _FORWARD = ("forward pre-hook", "forward hook")
 _BACKWARD = ("full backward pre-hook", "full backward hook", "legacy backward hook")
 _TENSOR = ("tensor hook", "post-accumulate-grad hook")
-_RETURNS_NOTHING = ("step post-hook", "state-dict pre-hook")  # what these return has no effect
+# What these return has no effect; of an optimizer, a load-state-dict pre-hook may return another state.
+_RETURNS_NOTHING = ("step post-hook", "state-dict pre-hook", "load-state-dict pre-hook")
+_REFUSES = ("state-dict post-hook", "load-state-dict post-hook")  # of a module: they must return None
 # How many arguments torch gives to a hook where it is not three, without those by keyword.
 _ARGUMENTS = {"forward pre-hook": 2, "full backward pre-hook": 2, "tensor hook": 1, "post-accumulate-grad hook": 1}
 
@@ -249,15 +251,23 @@ def _was_there(registration: Registration, time: int) -> bool:
 
 def _is_another_instance(seen: Observer, owner: Any) -> bool:
     """Whether what ran is not what the hook sits on: it is not part of the model, or a copy of the model was called."""
+    if isinstance(owner, Tensor):
+        return isinstance(owner, nn.Parameter) and _is_replaced(seen, owner)
     if owner is None or not isinstance(seen.owner, nn.Module):
         return False
-    if isinstance(owner, Tensor):
-        return isinstance(owner, nn.Parameter) and all(owner is not each for each in seen.owner.parameters())
     if all(owner is not module for module in seen.owner.modules()):
         return True
     if any(call.module is module for call in seen.calls for module in seen.owner.modules()):
         return False
     return any(_is_like(call, seen.owner) for call in seen.calls)
+
+
+def _is_replaced(seen: Observer, parameter: nn.Parameter) -> bool:
+    """Whether a parameter is none of the model's; without a model, none of what ran, where one of its shape is."""
+    if isinstance(seen.owner, nn.Module):
+        return all(parameter is not each for each in seen.owner.parameters())
+    used = [each for call in seen.calls for each in call.module._parameters.values() if each is not None]
+    return any(each.shape == parameter.shape for each in used) and all(each is not parameter for each in used)
 
 
 def _is_like(call: Call, model: nn.Module) -> bool:
@@ -351,7 +361,7 @@ def _find_oddity(seen: Observer, group: list[Registration], runs: list[Run]) -> 
     is_forward = kind in _FORWARD
     tests = {
         "the hook raised": any(run.raised for run in runs),
-        "return value refused": _is_refused(runs[-1]),
+        "return value refused": _is_refused(seen, registration, runs[-1]),
         "called after an exception": kind == "forward hook" and _has_no_output(runs[-1]),
         "registered several times": _is_there_twice(group),
         "another instance": _ran_elsewhere(seen),
@@ -364,14 +374,23 @@ def _find_oddity(seen: Observer, group: list[Registration], runs: list[Run]) -> 
         "scaled gradients": not is_forward and seen.scaled,
         "another hook came first": any(run.changed_before for run in runs),
         "changed in place": _is_changed_in_place(seen, registration),
-        "return value ignored": kind in _RETURNS_NOTHING and any(run.returned is not None for run in runs),
+        "return value ignored": _is_ignored(registration) and any(run.returned is not None for run in runs),
     }
     return next((name for name, found in tests.items() if found), "it ran")
 
 
-def _is_refused(run: Run) -> bool:
+def _is_refused(seen: Observer, registration: Registration, run: Run) -> bool:
+    if run.returned is None:
+        return False
     around = run.backward or (run.call and run.call.top)
-    return run.returned is not None and bool(around and around.raised)
+    is_public = registration.kind == "state-dict hook" and getattr(seen.hook, "_from_public_api", False)
+    must_return_none = isinstance(registration.owner, nn.Module) and (is_public or registration.kind in _REFUSES)
+    return must_return_none or bool(around and around.raised)
+
+
+def _is_ignored(registration: Registration) -> bool:
+    may_load = registration.kind == "load-state-dict pre-hook" and not isinstance(registration.owner, nn.Module)
+    return registration.kind in _RETURNS_NOTHING and not may_load
 
 
 def _has_no_output(run: Run) -> bool:

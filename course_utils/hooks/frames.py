@@ -62,8 +62,13 @@ def codes_of(hook: Callable) -> list[CodeType]:
 def is_run_of(hook: Callable, frame: FrameType) -> bool:
     """Whether a frame with the code of the hook runs this very hook.
 
-    Functions made in a loop share their code: they differ in what they closed over, in defaults, or in `self`.
+    Functions made in a loop share their code. Where torch's own Python calls one, torch knows which; else they differ
+    in what they closed over, in defaults, or in `self`.
     """
+    caller = frame.f_back
+    given = caller.f_locals.get("hook") if caller and caller.f_code.co_filename.startswith(TORCH) else None
+    if given is not None and frame.f_code in codes_of(given):
+        return is_same_hook(given, hook)
     while isinstance(hook, functools.partial):
         hook = hook.func
     function = getattr(hook, "__func__", hook)

@@ -297,7 +297,8 @@ class Observer:
         tensors = tensors_in(result) if call.active or call.parent is None else []
         call.has_graph = any(tensor.requires_grad for tensor in tensors)
         if call.active:
-            call.nodes = {tensor.grad_fn for tensor in tensors} - {None}
+            outer = [each for each in (result if isinstance(result, tuple) else ()) if isinstance(each, Tensor)]
+            call.nodes = {tensor.grad_fn for tensor in outer or tensors} - {None}  # a full hook sits on no inner ones
             self._hooked.append(call)
             if len(self._hooked) > _MOST_GRAPHS:
                 self._hooked.popleft().nodes = set()

@@ -388,8 +388,7 @@ print("a.grad =", a.grad.item(), " b.grad =", b.grad.item())
 # - **Call:** `with graph.node_creation_hook(hook):` with `hook(node)`
 # - **Runs:** whenever an operation in the block makes a node: in forward, and in a backward with `create_graph=True`
 # - **Returns:** nothing
-# - **Trap:** the node of a leaf (`AccumulateGrad`) is made once and used again, so it is not announced every time. Old
-#   versions of PyTorch do not have this hook: 2.15 has it.
+# - **Trap:** the node of a leaf (`AccumulateGrad`) is made once and used again, so it is not announced every time.
 
 # %%
 x, names = leaf(3.0), []
@@ -1971,14 +1970,17 @@ check(stop_unheard)
 #   your own
 # - **Runs:** once, when this backward pass has ended and all gradients are there; a callback that is queued twice runs twice
 # - **Returns:** nothing; what the callback returns is not used
-# - **Trap:** outside of a backward pass it raises. If the backward pass raises, the callback does not run.
+# - **Trap:** outside of a backward pass it raises. If the backward pass raises, the callback does not run. PyTorch 2.14 has
+#   it only as a method of its engine, which is private.
 
 # %%
+engine = torch.autograd.Variable._execution_engine
+queue_callback = getattr(graph, "queue_callback", engine.queue_callback)
 w = leaf(3.0)
 
 
 def when_done(grad):
-    graph.queue_callback(lambda: print("at the end: w.grad =", w.grad.item()))
+    queue_callback(lambda: print("at the end: w.grad =", w.grad.item()))
     print("in the hook: w.grad =", w.grad)
 
 
