@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from packaging.version import Version
 from torch.nn.modules import module as torch_module
 
 from course_utils.root import ASSETS, CourseError
@@ -139,14 +140,12 @@ def load_matrix() -> Matrix:
 
 
 def store_matrix() -> None:
-    """Run all cells with the installed torch, and store them in front of the tables of other versions."""
+    """Run all cells with the installed torch, and store them with the tables of other versions, the newest first."""
     file = ASSETS / "firing_matrix.json"
-    others = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    version = torch.__version__.partition("+")[0]
-    others.pop(version, None)
-    tables = {version: measure_matrix(), **others}
+    tables = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    tables[torch.__version__.partition("+")[0]] = measure_matrix()
     written = []
-    for version, outcomes in tables.items():
+    for version, outcomes in sorted(tables.items(), key=lambda table: Version(table[0]), reverse=True):
         rows = [f"  {json.dumps(hook)}: {json.dumps(row)}" for hook, row in outcomes.items()]
         written.append(f" {json.dumps(version)}: {{\n" + ",\n".join(rows) + "\n }")
     file.write_text("{\n" + ",\n".join(written) + "\n}\n", encoding="utf-8")
