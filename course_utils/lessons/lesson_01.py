@@ -184,11 +184,11 @@ def hook_once(rng):
         (multiply, "multiplies by -1.5"),
         (note_and(lambda _: None), "returns nothing"),
         (note_and(torch.zeros_like), "returns zeros"),
-        (multiply, "multiplies by -1.5"),
+        (multiply, "multiplies by -1.5, where all gradients are 0"),
         (note_and(fail), "raises"),
         (note_and(stop), "raises what is no `Exception`, like Ctrl-C"),
     ):
-        x, slope = rng.leaf(2), rng.quarters(2)
+        x, slope = rng.leaf(2), rng.quarters(2) * ("are 0" not in does)
         tensor = x if does == "returns nothing" else x * 2
 
         def three_passes(_, x=x, tensor=tensor, slope=slope):
@@ -274,10 +274,10 @@ def record_by_name(rng):
             "the dict of the call before, after a backward of w + 3x,": earlier.pop(),
         }
 
-    given = {"input": leaf, "hidden": h, "": leaf}
+    given = {"first.x": leaf, "second.x": h, "": leaf}
     shown = (
-        "hidden = 2 · input in e = hidden + d, three backwards, of which the last brings zeros, and gradients that are "
-        "changed in place after your hook; `input` has a second name, which is empty"
+        "second.x = 2 · first.x in e = second.x + d, three backwards, of which the last brings zeros, and gradients "
+        "that are changed in place after your hook; `first.x` has a second name, which is empty"
     )
     yield Case({"tensors": given}, two_passes, shown=shown, follows=True)
 
@@ -317,11 +317,11 @@ def record_total_norm(rng):
 
 @exercise
 def step_in_backward(rng):
-    for rate in (0.5, 1):
+    for rate, factor in ((0.5, 3), (1, 0)):
         p, q = rng.leaf(2), rng.leaf(2)
         slope = rng.quarters(2)
 
-        def train(handles, p=p, q=q, slope=slope):
+        def train(handles, p=p, q=q, slope=slope, factor=factor):
             memory, grads, values = p.detach(), [], []
 
             def note(_):
@@ -329,7 +329,7 @@ def step_in_backward(rng):
                 values.append([p.detach().clone(), q.detach().clone()])
 
             own = [each.register_post_accumulate_grad_hook(note) for each in (p, q)]
-            (p * slope + 3 * q).sum().backward()
+            (p * slope + factor * q).sum().backward()
             found = {
                 "p after one backward": p.detach().clone(),
                 "the memory that p had before": memory.clone(),
@@ -346,4 +346,5 @@ def step_in_backward(rng):
             (p * slope).sum().backward()
             return found | {"p after handle.remove() and another backward": p.detach().clone()}
 
-        yield Case({"parameters": [p, q], "rate": rate}, train, shown=f"two leaves p and q, rate = {rate}")
+        shown = f"p and q of (p·s + {factor}·q).sum(), rate = {rate}"
+        yield Case({"parameters": [p, q], "rate": rate}, train, shown=shown)

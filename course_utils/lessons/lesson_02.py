@@ -105,11 +105,11 @@ def arrived_and_passed_on(rng):
             [negate_in_place, double, double],
             "three hooks: one that changes the gradient in place, then twice the same one, ·2",
         ),
-        ([], "no hooks at all"),
+        ([], "no hooks at all, and a tensor that is a leaf"),
     ):
         seen = []
         x, slope = rng.leaf(2), rng.quarters(2)
-        h = 3 * x
+        h = 3 * x if hooks else x
 
         def look(grad, seen=seen):
             seen.append(grad.clone())
@@ -155,7 +155,7 @@ def multiply_in_place(rng):
             }
 
         yield Case({"tensor": h, "factor": factor}, backward, shown=values + shown)
-    x, factor, slope = rng.leaf(2), rng.choice((0.25, 0.75, 3)), rng.quarters(2)
+    x, factor, slope = rng.leaf(2), 1, rng.quarters(2)
     h = x + rng.whole(2)
     other = h + 1
 
@@ -191,10 +191,11 @@ def keep_first_row(rng):
 
     def changed_later(rows):
         h.register_hook(lambda grad: grad.mul_(100))
-        (h * slope).sum().backward()
+        (h * slope).sum().backward(retain_graph=True)
+        (h * slope * 0).sum().backward()
         return kept_bytes(rows) | {"the gradient that reached x": x.grad}
 
-    shown = "a tensor of one row whose gradient is changed in place after your hook"
+    shown = "a tensor of one row, two backwards, the second with zeros; gradients are changed in place after your hook"
     yield Case({"tensor": h}, changed_later, shown=shown)
 
 

@@ -110,6 +110,7 @@ def tile_maps(rng):
     maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2**30
     shown = "maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
     yield Case({"maps": maps}, shown=shown)
+    yield Case({"maps": rng.quarters(1, 2, 1, 1)}, shown="two maps of a single place")
 
 
 @exercise
@@ -173,12 +174,14 @@ def zero_shares(rng):
     net = nn.Sequential(*layers)  # what the Hardsigmoid gives is above 0, so that the last ReLU has no zero
     words = "nn.Sequential(nn.Identity(), nn.Sequential(nn.ReLU()), nn.Hardsigmoid(inplace=True), nn.ReLU6(), Gate())"
     words += ", where Gate is a class made from nn.ReLU,"
+    without_number = x.clone()
+    without_number[1, 4] = float("nan")
     reusing, pictures = _reused_relu(rng)
     reusing.get_submodule("1.1").unused = nn.ReLU()
     for model, given, shown in (
         (net, x, f"{words} and x = {x.tolist()}"),
         (reusing, pictures, "a model in which one ReLU runs twice, the second time on fewer numbers, and one never"),
-        (nn.ReLU(), x.clone(), f"a model that is an nn.ReLU, and x = {x.tolist()}"),
+        (nn.ReLU(), without_number, f"a model that is an nn.ReLU, and x = {without_number.tolist()}"),
     ):
         yield Case({"model": model, "x": given}, _tell_runs(model), shown=shown)
 

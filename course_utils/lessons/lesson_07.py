@@ -56,7 +56,7 @@ def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
 @exercise
 def class_activation_map(rng):
     target = rng.integer(0, 2)
-    for positive, channels, shape in ((0, 2, (2, 2)), (1, 3, (2, 3))):
+    for positive, channels, shape in ((0, 2, (2, 2)), (1, 3, (1, 3))):
         target = (target + 1) % 3
         features = rng.whole(channels, *shape) / 4
         features[positive, 0, 0] = 0  # so that one place has a negative value, whatever the other numbers are
@@ -65,7 +65,7 @@ def class_activation_map(rng):
         weight[:, positive] *= -1
         weight[target - 1] = weight[target]
         weight[target - 1, positive] += 0.5  # a class with a higher logit
-        yield Case({"features": features, "weight": weight, "target": target})
+        yield Case({"features": features, "weight": weight.requires_grad_(), "target": target})
 
 
 @exercise
@@ -163,9 +163,11 @@ def pointing_game(rng):
         "nine maps: the first three are all 0, the next three are below 0 everywhere, one of them with an empty mask"
     )
     yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
-    heatmap, mask = torch.zeros(1, 2, 4), torch.zeros(1, 2, 4, dtype=torch.bool)
-    heatmap[0, 0, 3], heatmap[0, 1, 2] = rng.integer(1, 4), -rng.integer(5, 9)
+    hottest = float(rng.integer(16, 19))
+    heatmap, mask = torch.full((1, 2, 4), 0.875 * hottest), torch.zeros(1, 2, 4, dtype=torch.bool)
+    heatmap[0, 0, 3], heatmap[0, 1, 2] = hottest, -hottest - 4
     mask[0, 0, 3] = mask[0, 1, 1] = True  # pixel number 3 in rows of 4, and in rows of 2
+    heatmap[0, 1, 1] = -hottest  # so that the mask is cooler than what lies beside it
     yield Case({"heatmaps": heatmap, "masks": mask})
 
 

@@ -180,9 +180,9 @@ def gradients_of_all(tensors):
     """Run one backward from the last of `tensors` (a dict of name to tensor);
     return the gradients of all, by name.
 
-    The dict holds leaves and results alike, and none has a gradient or a hook yet;
-    the last one is a single number. Afterwards the graph is freed, as usual, and no
-    hook of yours is left.
+    The dict holds leaves and results alike, and none has a gradient or a hook yet.
+    The last one is a single number, which was computed from all the others.
+    Afterwards the graph is freed, as usual, and no hook of yours is left.
     """
     ...
 

@@ -585,8 +585,8 @@ def dead_channels(model, layer, batches):
 
     `layer` is a module of `model` and returns (N, C, H, W), without a nan. Never means:
     at no place of any picture of any batch, and, where the layer runs twice in a call,
-    in neither run. `batches` is a list, and the model runs on all of it. When your
-    function returns, no hook is left.
+    in neither run. `batches` is a list of inputs that differ in N alone, and the
+    model runs on all of it. When your function returns, no hook is left.
     """
     ...
 
@@ -669,7 +669,7 @@ def strongest_channels(maps, count):
     the strongest first, as a list of ints.
 
     `maps` is (C, H, W). How much a channel responds is the mean of its map, with
-    negative numbers counted as 0.
+    negative numbers counted as 0; no two channels respond equally.
     """
     ...
 
@@ -941,11 +941,11 @@ def run_to(model, name, x):
     """Return what the layer with the dotted name `name` gives for the input `x`,
     detached, and compute nothing behind it.
 
-    `name` is one of the names that `model.named_modules()` gives, and its layer runs
-    once. The model may run its layers in any order, not only in that in which they were
-    made. It stays as it was: no hook left behind, each module in the mode it was in.
-    What the model itself raises goes on to the caller, and no part of the model
-    catches an error.
+    `name` is one of the names that `model.named_modules()` gives, but not the empty
+    one, and its layer runs once. The model may run its layers in any order, not only
+    in that in which they were made. It stays as it was: no hook left behind, each
+    module in the mode it was in. What the model itself raises goes on to the caller,
+    and no part of the model catches an error.
     """
     ...
 
