@@ -29,6 +29,17 @@ class Each(nn.Module):
         return x * self.weight + self.bias
 
 
+class _Part(nn.Module):
+    """A module of a class of its own, with layers inside."""
+
+    def __init__(self, *layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
 def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A net, an input, and what arrives at its output, such that every mistake shows in the gradient at the input.
 
@@ -38,7 +49,7 @@ def telling_net(rng: Numbers) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     first, last, arriving, b, c, d = rng.quarters(6, 64, high=2).abs() * every_sign(6)
     zero, twice = torch.zeros(64), nn.ReLU()
     e, turn = every_sign(2)[:, :, None] * torch.ones(64)
-    inner = nn.Sequential(Each(c, zero + 20), nn.ReLU())
+    inner = _Part(Each(c, zero + 20), nn.ReLU())
     block = nn.Sequential(Each(b, zero), nn.LeakyReLU(0.5), inner, Each(d, zero + 100), nn.ReLU())
     top = [Each(first, zero), twice, block, Each(e * turn, zero), Each(turn, 400 * last.sign()), twice]
     return nn.Sequential(*top), rng.quarters(1, 64).abs().repeat(4, 1), arriving

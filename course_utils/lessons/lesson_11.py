@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
 from course_utils.language.network import LanguageModel, Layer, make_small, write
+from course_utils.lessons.small_nets import count_runs
 
 __all__ = ["write"]  # what an exercise's task names
 WORDS = 24  # in the vocabulary of the small networks
@@ -78,10 +79,15 @@ KINDS = {
 
 @exercise
 def residual_stream(rng):
-    for words, kind in KINDS.items():
-        rows = rng.integer(1, 2)
-        given = {"model": small(rng, kind), "tokens": some_tokens(rng, rows, 4)}
-        yield Case(given, _tell_graph, shown=f"{words}, and tokens ({rows}, 4)")
+    for (words, kind), layers in zip(KINDS.items(), (11, 3, 3), strict=True):
+        rows, model = rng.integer(1, 2), small(rng, kind, layers)
+        runs = count_runs(model)
+
+        def look(result, runs=runs):
+            return _tell_graph(result) | {"how often the model ran": len(runs)}
+
+        given = {"model": model, "tokens": some_tokens(rng, rows, 4)}
+        yield Case(given, look, shown=f"{words}, {layers} layers, and tokens ({rows}, 4)")
     given = {"model": small(rng), "tokens": too_large(some_tokens(rng, 1, 3))}
     yield Case(given, shown="a token that is in no vocabulary: the model raises an error")
 
