@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
 from course_utils.language.network import LanguageModel, Layer, make_small, write
-from course_utils.lessons.small_nets import count_runs
+from course_utils.lessons.small_nets import count_runs, fill
 
 __all__ = ["write"]  # what an exercise's task names
 WORDS = 24  # in the vocabulary of the small networks
@@ -99,9 +99,12 @@ def _tell_graph(result: object) -> dict[str, object]:
 @exercise
 def layer_by_layer(rng):
     for words, kind in KINDS.items():
-        yield Case(
-            {"model": small(rng, kind, 4), "tokens": some_tokens(rng, 1, 5)}, shown=f"{words}, and tokens (1, 5)"
-        )
+        model = small(rng, kind, 4)
+        if kind is TupleLayer:
+            model.lm_head = nn.Linear(model.lm_head.in_features, WORDS)
+            fill(model.lm_head, rng.mixed)
+            words += " and whose head has weights of its own and a bias"
+        yield Case({"model": model, "tokens": some_tokens(rng, 1, 5)}, shown=f"{words}, and tokens (1, 5)")
     given = {"model": small(rng), "tokens": too_large(some_tokens(rng, 1, 3))}
     yield Case(given, shown="a token that is in no vocabulary: the model raises an error")
 
