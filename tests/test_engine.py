@@ -269,19 +269,19 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
     [
         (BAD_HOOK, "your line 3, `return grad * facto`, raised NameError: name 'facto' is not defined", "left a hook"),
         (BAD_HOOK, "; it ran after your function had returned", "Likely cause"),
-        (STORED, "an input is still in memory when all is over, so something that your answer made", "does not belong"),
-        (STORED, "the default value of an argument is made once, so that all calls share it", "not known"),
+        (STORED, "an input is still in memory when all is over, so something that your answer made", "leave out"),
+        (STORED, "make the default value of the argument anew in each call", "not known"),
         ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
         ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
          "What a tensor's hook returns takes the gradient's place", "is missing"),
         ("record_gradient(x):\n all = []\n def f(g):\n  all.append(g)\n  handle.remove()\n handle = x.register_hook(f)"
-         "\n return all", "this step does not belong there. Besides: You stored the gradient itself", "would pass"),
+         "\n return all", "leave out this step. Besides: You stored the gradient itself", "would pass"),
         ("step_in_backward(all, rate):\n def f(p):\n  p.data -= rate * p.grad.sign()\n  p.grad = None\n return ["
-         "p.register_post_accumulate_grad_hook(f) for p in all]", "the call of `sign` does not belong", "the minus"),
+         "p.register_post_accumulate_grad_hook(f) for p in all]", "leave out the call of `sign`", "the minus"),
         ("logits_without(model, layer, along, x):\n with layer.register_forward_hook(lambda _, __, out: out - (out * "
-         "along).sum(1)):\n  return model(x)", "must match the size", "one part of a calculation"),
+         "along).sum(1)):\n  return model(x)", "must match the size", "one part of the calculation"),
         ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture, your", "1 pictures"),
         ("share_on_the_cut(method, model, later, keep, dead):\n h = later.register_forward_hook(lambda _, __, out: out"
          " * keep)\n heat = method(model).relu()\n h.remove()\n return float(heat[dead].sum() / max(heat.sum(), 1e-9))",

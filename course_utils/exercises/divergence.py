@@ -277,7 +277,7 @@ def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
             if not new or _is_mask(step) or not step["got"] or (strange and (strange != [0] or not step["on"])):
                 continue
             if _reaches([*map(view, new)], steps[number + 1 :], known, ends, view):
-                return _tell_step(step, new[0], bool(strange), rights)
+                return _tell_step(step, new[0], view is _with_shape, bool(strange), rights)
     return _find_next_step(evidence["returned"], mine, rights)
 
 
@@ -363,7 +363,8 @@ def _uses(event: Event, value: Plain) -> bool:
     return is_step and not _among(value, event["gave"])
 
 
-def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) -> Divergence:
+def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights: Sequence[Run]) -> Divergence:
+    """`as_numbers`: whether the new value is one of a right run but for its shape or its dtype."""
     source = " and ".join(dict.fromkeys(map(_say_source, step["got"][:2])))
     line = _line(step).replace("your", "Your", 1)
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
@@ -377,9 +378,7 @@ def _tell_step(step: Event, new: Plain, strange: bool, rights: Sequence[Run]) ->
         said = f"{line}, makes {words} from {source}; a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
     else:
-        words = _say(new)
-        if words in source:
-            words = f"{words} of another shape or dtype ({name_type(new)}, {new.get('dtype')})"
+        words = f"{_say(new)}, of dtype {new['dtype']}," if as_numbers and new.get("dtype") else _say(new)
         said = f"{line}, makes {words} from {source}; that is in none of the course's right runs."
     return Divergence(said, rights[0], step["part"], step, None)
 

@@ -14,7 +14,7 @@ import threading
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -136,8 +136,8 @@ def _silence() -> Iterator[None]:
 
 
 def names_used(function: Callable) -> list[str]:
-    """The functions, attributes and other outside names in the code of a function, or of a class's methods, and of what
-    it uses of its own cell; sorted.
+    """The functions, attributes, keywords and other outside names in the code of a function, or of a class's methods,
+    and of what it uses of its own cell; sorted. Texts that could be a name count, too: `mode="any"`.
     """
     codes, namespace, methods = codes_of(function), _namespace_of(function), set()
     for code in codes:
@@ -146,7 +146,17 @@ def names_used(function: Callable) -> list[str]:
             beside = [each for each in codes_of(value) if each.co_filename == code.co_filename and each not in codes]
             codes += beside
             methods |= {each.co_name for each in beside if isinstance(value, type)}
-    return sorted({name for code in codes for name in code.co_names} | methods)
+    names = {name for code in codes for name in (*code.co_names, *_short_names(code.co_consts))}
+    return sorted(names | methods)
+
+
+def _short_names(constants: Iterable[object]) -> Iterator[str]:
+    """The texts that could be a name among the constants of a code, and in its tuples of keywords."""
+    for constant in constants:
+        if isinstance(constant, str) and constant.isidentifier() and len(constant) < 40:
+            yield constant
+        elif isinstance(constant, tuple):
+            yield from _short_names(constant)
 
 
 def codes_of(answer: object) -> list[types.CodeType]:

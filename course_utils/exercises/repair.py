@@ -1,4 +1,4 @@
-"""What one small edit would make right: a cause that is tried on the learner's own answer before it is said.
+"""What one small edit would make right: advice that is tried on the learner's own answer before it is given.
 
 The edits are those of `edits`, and a few that add what is missing. An edit counts if with it the answer passes in all
 cases of two seeds, or does in all of them just what a declared mistake does: then it has two slips.
@@ -22,7 +22,7 @@ NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets
 
 
 class Repair(NamedTuple):
-    """An answer with one edit: the kind of edit, the sentence that says what is wrong without it, the function."""
+    """An answer with one edit: the kind of edit, the sentence that advises it, the function."""
 
     operator: str
     sentence: str
@@ -86,12 +86,12 @@ def _line_of(node: ast.AST, tree: ast.AST) -> int:
 def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> str:
     words = read_table("repairs").get(operator)
     if isinstance(old, ast.Call) and operator.startswith("no ") and operator != "no call":
-        words = f"the call of `{operator.removeprefix('no ')}` does not belong there"
+        words = f"leave out the call of `{operator.removeprefix('no ')}`"
     elif isinstance(old, ast.Subscript) and isinstance(new, ast.Subscript) and not isinstance(old.slice, ast.Slice):
-        words = "the index in square brackets should be another one"
+        words = "put another index into the square brackets"
     elif operator == "mixed up":
         words = words.format(name_of(old), name_of(new))
-    return f"Look at your line {number}, `{text}`: {words}."
+    return f"Try this in your line {number}, `{text}`: {words}."
 
 
 def _additions(tree: ast.AST) -> Iterator[tuple[str, ast.AST, Instead]]:

@@ -336,8 +336,8 @@ def step_in_backward(rng):
                 "q after one backward": q.detach().clone(),
                 "p.grad after one backward": p.grad,
                 "q.grad after one backward": q.grad,
-                "p.grad and q.grad after each of the two steps": grads,
-                "p and q after each of the two steps": values,
+                "the list of p.grad and q.grad after each step": grads,
+                "the list of p and q after each step": values,
             }
             (p * slope + p * q).sum().backward()
             found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}

@@ -314,7 +314,7 @@ def save_as_half(rng):
         name = str(dtype).removeprefix("torch.")
         shown = f"a {name} tensor of {2 * count} numbers, half of them above 2048, the result of an operation"
         yield Case({}, pack_and_unpack, shown=shown)
-    whole = rng.whole(3).long() * 2 + 199
+    whole = rng.whole(80).long() * 2 + 199
     tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}
     tensors |= {"bool": whole > whole.min(), "float16": rng.quarters(2).half(), "bfloat16": rng.quarters(2).bfloat16()}
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from course_utils.exercises.cases import Case, Numbers, stop
 from course_utils.exercises.engine import exercise
+from course_utils.hooks.inventory import list_hooks
 from course_utils.lessons.small_nets import fill, whole_weights
 
 
@@ -148,6 +149,7 @@ def reverse_gradient(rng):
 
         def backward(handle, layer=layer, x=x, weights=weights):
             first, second, last = (x.clone().requires_grad_() for _ in range(3))
+            hooked = bool(list_hooks(layer))
             with contextlib.ExitStack() as stack:
                 stack.callback(handle.remove)
                 output = layer(first)
@@ -156,6 +158,7 @@ def reverse_gradient(rng):
             layer(last).sum().backward()
             return {
                 "the layer's output": output,
+                "whether a hook is on the layer": hooked,
                 "x.grad": first.grad,
                 "x.grad of a second pass, in which x is also added to the layer's output,": second.grad,
                 "x.grad after handle.remove()": last.grad,

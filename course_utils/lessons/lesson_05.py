@@ -361,7 +361,7 @@ def run_to(rng):
 
         def after(output, model=model, settings=settings, runs=runs):
             return {
-                "how many layers ran behind it": len(runs),
+                "how many layers were called behind it": len(runs),
                 "whether the result holds a graph": getattr(output, "requires_grad", False),
                 LEFT_CHANGED: _settings(model) != settings,
             }
@@ -373,5 +373,5 @@ def run_to(rng):
     yield Case({"model": model, "name": "2", "x": x}, shown=shown)
     model, x = _small_net(rng), rng.quarters(2, 1, 2, 2)
     model[1].register_forward_pre_hook(_refuse)
-    shown = "a layer before raises an error of many kinds at once, ValueError and StopIteration among them"
+    shown = "a model in which a layer before it raises an error of many kinds at once, ValueError and StopIteration too"
     yield Case({"model": model, "name": "2", "x": x}, shown=shown)
