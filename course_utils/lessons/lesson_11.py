@@ -30,13 +30,13 @@ class TupleLayer(Layer):
     MORE = "what else there is"
 
     def __call__(self, *args, **kwargs):
-        stream, more = super().__call__(*args, **kwargs)
-        if more is not self.MORE:
+        stream, *more = super().__call__(*args, **kwargs)
+        if more != [self.MORE, None]:
             raise ValueError("The layer hands on something else beside the residual stream.")
-        return stream, more
+        return stream, *more
 
     def forward(self, *args, **kwargs):
-        return super().forward(*args, **kwargs), self.MORE
+        return super().forward(*args, **kwargs), self.MORE, None
 
 
 class InPlaceLayer(PlainLayer):
@@ -123,23 +123,28 @@ def patch_token(rng):
                 "target": target,
             }
             yield Case(given, _tell_graph, shown=f"{words}, {layer = }, {position = }")
-    source, target = some_tokens(rng, 1, 4), too_large(some_tokens(rng, 1, 4))
-    given = {"model": small(rng), "layer": 1, "position": 1, "source": source, "target": target}
-    yield Case(given, shown="a target with a token that is in no vocabulary: the model raises an error")
+    for wrong in ("source", "target"):
+        given = {"model": small(rng), "layer": 1, "position": 1}
+        given |= {name: some_tokens(rng, 1, 4) for name in ("source", "target")}
+        given[wrong] = too_large(given[wrong])
+        yield Case(given, shown=f"a {wrong} with a token that is in no vocabulary: the model raises an error")
 
 
 @exercise
 def silence_head(rng):
     for heads in ([0], [2], [1, 2]):
         model, tokens, layer = small(rng), some_tokens(rng, 2, 4), rng.integer(0, 2)
-        head = rng.choice(heads)
+        head, together = rng.choice(heads), model.model.layers[layer].self_attn.o_proj
+        together.bias = nn.Parameter(rng.quarters(together.out_features).double())
 
         def use(handle, model=model, tokens=tokens):
-            silenced = [model(tokens), model(tokens[:, :2])]
+            silenced = [model(tokens), model(tokens[:, :1])]
             handle.remove()
             return {"the logits of two calls": silenced, "the logits after remove()": model(tokens)}
 
-        shown = f"a model of three heads a layer, {layer = }, {head = }, two calls, and remove()"
+        shown = (
+            f"a model of three heads a layer, {layer = }, {head = }, two calls, the second with one token, and remove()"
+        )
         yield Case({"model": model, "layer": layer, "head": head}, use, shown=shown)
 
 
@@ -191,12 +196,15 @@ def last_states(rng):
         ("a model", "no padding", [(0, 0), (0, 0)]),
         ("a model whose layers return a tuple", "padding on the right", [(0, 2), (0, 0), (0, 4)]),
         ("a model whose layers work in place", "padding on the left", [(1, 0), (3, 0)]),
-        ("a model", "padding on both sides", [(1, 1), (2, 0), (0, 2)]),
+        ("a model", "padding on both sides", [(1, 1)]),
+        ("a model", "padding on either side, and a real token with the number 0 at the end", [(1, 1), (2, 0), (0, 2)]),
     ):
         real = torch.ones(len(paddings), 5, dtype=torch.int64)
         for row, (left, right) in zip(real, paddings, strict=True):
             row[:left] = row[5 - right :] = 0
         tokens = some_tokens(rng, len(paddings), 5) * real
+        if "number 0" in words:
+            tokens[0, 3] = 0
         layer = rng.integer(0, 1) if "in place" in kind else rng.integer(0, 2)  # a later one has to be there
         given = {"model": small(rng, KINDS[kind]), "layer": layer, "tokens": tokens, "real": real}
         shown = f"{kind}, {len(paddings)} rows of 5 tokens with {words}, {layer = }"

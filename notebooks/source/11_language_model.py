@@ -683,8 +683,9 @@ why("tokens_in_each_call")
 
 # %% tags=["answer"]
 def stream_while_writing(model, layer, tokens, count):
-    """Let `write(model, tokens, count)` write, and return what layer number `layer`
-    hands on for each token that it reads: a tensor (T + count - 1, width).
+    """Let the model write all tokens of the generator `write(model, tokens, count)`, and
+    return what layer number `layer` hands on for each token that the model reads: a
+    tensor (T + count - 1, width).
 
     `tokens` is (1, T), and `layer` counts from 0. The states stand in the order of the
     tokens, each once. If the layer returns a tuple, its first item is meant. The
