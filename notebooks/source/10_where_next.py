@@ -390,7 +390,8 @@ print("pixels that differ in each picture:", (without.images != full.images).any
 #
 # A verdict needs its **lead** (the things or the place that you suspect), the **experiment** in which this alone is changed,
 # and its **control**: something else, as large, that is changed in the same way. Guessing costs more than looking: your
-# function may ask a network about **four** albums only, say one as it was and three changed. The check takes some seconds.
+# function may ask a network about **four** albums only, say one as it was and three changed. A map, or a call of
+# `network(letter)`, counts as well. The check takes some seconds.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
