@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from panels import control, use
 
 from course_utils import language as room
 from course_utils.authoring.source import choose, read_source
-from course_utils.exercises.engine import exercises_of
+from course_utils.exercises.engine import exercises_of, find_prediction
 from course_utils.explorers import LogitLens
 from course_utils.explorers.logit_lens import read_layers
 from course_utils.language import smollm
@@ -153,6 +153,14 @@ def test_only_one_head_is_read_by_taking_the_other_away():
     assert moves == [False, True]
     assert page.shows("head 0 (the word before) blindfolded: the output does not move")
     assert page.shows("head 1 (the same word) blindfolded: the output moves")
+
+
+def test_what_the_text_says_of_steering_and_of_memory():
+    assert LessonPage("11_language_model").shows("of 10: 0 without, 4 with the direction, 0 with a random one")
+    assert "Of ten others, four speak of the sea with the direction, and none with a random one" in why("too_strong")
+    with torch.device("meta"):
+        weights = sum(each.numel() for each in LanguageModel().parameters())
+    assert f"about {round(4 * weights / 2**20, -1):.0f} MiB" in find_prediction("a_list_of_states").options
 
 
 def test_a_table_of_places_says_its_shares_in_words():
