@@ -8,10 +8,11 @@ import torch
 
 from course_utils.authoring import evidence, known_causes
 from course_utils.lessons import methods
-from course_utils.lessons.blind import fresh_pictures
+from course_utils.lessons.blind import add, fresh_pictures
 from course_utils.scenes.scene import SIZE
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
 from course_utils.vision.real import REAL
+from course_utils.vision.saliency import relu, upsample
 from course_utils.vision.scores import grow
 
 PLAN, RESULTS = evidence.read_plan(), methods.read_evidence()
@@ -58,6 +59,17 @@ def test_a_cell_of_the_table_of_probes_once_more():
     read = evidence.measure_probe(PLAN, methods.randomise(PictureNet(), 0))["read"]
     for task, found in RESULTS["probes"]["random"]["networks"].items():
         assert mean(read[task]) == pytest.approx(found[0], abs=0.02)
+
+
+def test_two_of_the_seven_maps_that_the_lesson_shows_are_bright_far_from_the_stamp():
+    stamped = add(add(add(fresh_pictures(1, seed=31), "fish"), "buoy"), "stamp")
+    far = ~grow(stamped.masks("stamp"), 20)
+    found = known_causes.ask_fish(load_picture_net(2), stamped.images, far)
+    maps = evidence.explain(known_causes.second_half(load_picture_net(2)), found)
+    heat = {name: upsample(relu(each[0])[None], far.shape[1:]) for name, each in maps.items()}
+    bright = [name for name, each in heat.items() if each[far].max() > 0.3 * each.max()]
+    assert bright == ["Grad-CAM", "Grad-CAM++"]
+    assert all(each[far].max() < 0.15 * each.max() for name, each in heat.items() if name not in bright)
 
 
 @pytest.mark.parametrize(("layer", "behind"), [("blocks.5.2", 2), ("blocks.6.0.bn2", 0)])

@@ -788,7 +788,7 @@ one_of_four = load_picture_net(2)
 methods.show_maps(
     stamped.images[0],
     {name: method(one_of_four, "features.10", stamped.images, blind.FISH) for name, method in by_name.items()},
-    title="A network that rests on the stamp (outlined): two of its seven maps show the fish as well",
+    title="A network that rests on the stamp (outlined): two of its seven maps are bright far from it as well",
     truth=stamped.masks("stamp")[0],
 )
 
