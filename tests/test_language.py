@@ -208,15 +208,33 @@ def test_the_exercises_work_on_transformers_own_network():
     transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
     sizes = {"vocab_size": 24, "hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3}
     sizes |= {"num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
-    rope = {"rope_type": "default", "rope_theta": 100.0}
-    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, rope_parameters=rope)).double().eval()
-    ours, answers = make_small(7), {each.name: each.reference for each in exercises_of(11)}
+    config = transformers.LlamaConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 100.0})
+
+    class Logits(transformers.LlamaForCausalLM):
+        def forward(self, tokens, real=None):
+            return super().forward(tokens, attention_mask=real).logits
+
+    theirs, ours = Logits(config).double().eval(), make_small(7)
     theirs.load_state_dict(ours.state_dict())
-    for name in ("residual_stream", "layer_by_layer"):
-        found, wanted = (answers[name](model, TOKENS) for model in (theirs, ours))
+    answers = {each.name: each.reference for each in exercises_of(11)}
+    padded, real = (F.pad(each, (1, 2)) for each in (TOKENS, torch.ones_like(TOKENS)))
+    given = {"residual_stream": [TOKENS], "layer_by_layer": [TOKENS], "last_states": [1, padded, real]}
+    for name, rest in {**given, "patch_token": [1, 2, TOKENS, TOKENS.flip(1)]}.items():
+        found, wanted = (answers[name](model, *rest) for model in (theirs, ours))
         torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), rtol=0, atol=1e-3)
     direction = torch.arange(12.0)  # transformers turns in float32, whatever the weights are
     for model in (theirs, ours):
         answers["silence_head"](model, 1, 2)
         answers["steer"](model.model.layers[0], direction)
-    torch.testing.assert_close(theirs(TOKENS).logits, ours(TOKENS), rtol=0, atol=1e-3)
+    torch.testing.assert_close(theirs(TOKENS), ours(TOKENS), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+def test_generate_of_transformers_calls_its_layers_as_the_lesson_says():
+    transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
+    sizes = {"vocab_size": 24, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
+    theirs, lengths = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)), []
+    theirs.model.layers[0].register_forward_hook(lambda module, args, output: lengths.append(output.shape[1]))
+    theirs.generate(TOKENS, min_new_tokens=4, max_new_tokens=4, do_sample=False, pad_token_id=0)
+    assert lengths == [5, 1, 1, 1]

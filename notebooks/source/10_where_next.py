@@ -845,7 +845,7 @@ methods.print_collages(tables["collages"])
 # | The shape of what was removed gives the class away, and blurred maps score better (the critique of ROAR). | [Rong et al., 2022](https://arxiv.org/abs/2202.00449); [Song et al., 2023](https://arxiv.org/abs/2304.13836) | Not tested. A proof by pictures that differ in one thing removes no marked pixels. |
 # | Drawn worlds whose parts can be removed give a truth to compare with (FunnyBirds). | [Hesse et al., 2023](https://arxiv.org/abs/2308.06248) | Yes, it is the way of this lesson. |
 # | A trained network need not use what its data was made for, so that the truth has to be built in. | [Zhang et al., 2023](https://arxiv.org/abs/2310.06514) | Yes: the experiment succeeded in 23 to 40 of the 40 pictures, depending on the network. So each picture is proved by itself. |
-# | Maps show a misleading cue that can be seen and is suspected. They rarely reveal one that nobody thinks of. | [Adebayo et al., 2022](https://arxiv.org/abs/2212.04629) | The first, yes: Grad-CAM's hottest point is on the cue in 86% to 100% of the pictures. The second was not tested with these networks. |
+# | Maps show a misleading cue that can be seen and is suspected. They rarely reveal one that nobody thinks of. | [Adebayo et al., 2022](https://arxiv.org/abs/2212.04629) | The first, yes: Grad-CAM's hottest point is on the cue in 86% to 100% of the pictures. The second, both: the map of network F shows a cause that is on no list, that of network G does not. |
 # | Attention alone explains a ViT's answer less well than a method that asks for the class. | [Chefer et al., 2021](https://arxiv.org/abs/2012.09838) | Yes in the smallest case: *Tokens*, below, has a clear attention map that moves nothing. |
 
 # %% [markdown]
