@@ -155,8 +155,12 @@ def test_only_one_head_is_read_by_taking_the_other_away():
     assert page.shows("head 1 (the same word) blindfolded: the output moves")
 
 
-def test_what_the_text_says_of_steering_and_of_memory():
-    assert LessonPage("11_language_model").shows("of 10: 0 without, 4 with the direction, 0 with a random one")
+def test_what_the_text_says_of_early_answers_of_steering_and_of_memory():
+    page = LessonPage("11_language_model")
+    early = "2, 4, 6, 8, ' ': 23 of 30 layers, all from layer 12 on", "layers that say ' ' after the first prompt: 16"
+    assert page.shows(*early)
+    assert 'the answer of 23 layers. But 16 say " " after the first prompt as well' in why("when_it_says_paris")
+    assert page.shows("of 10: 0 without, 4 with the direction, 0 with a random one")
     assert "Of ten others, four speak of the sea with the direction, and none with a random one" in why("too_strong")
     with torch.device("meta"):
         weights = sum(each.numel() for each in LanguageModel().parameters())

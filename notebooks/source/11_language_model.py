@@ -197,7 +197,8 @@ check(residual_stream)
 # - [x] one of the last ten: It is the very last one. Two layers before it, the likeliest token is " the".
 #
 # Only layer 30 says " Paris", and layer 29 says " capital". The opposite of hot and the city of the tower come in the last
-# two layers. But " " after "2, 4, 6, 8," is the answer of most layers: it needs no fact, and the prompt has it three times.
+# two layers. " " after "2, 4, 6, 8," is the answer of 23 layers. But 16 say " " after the first prompt as well, where it is
+# wrong: many layers say so anyway, and only this control shows it.
 #
 # So does the model learn only in its last layer that the capital is Paris? That does not follow. The lens shows what the
 # **head** can read. Perhaps the fact has been there for long, in a form that the head cannot read, or at another token. For
@@ -216,12 +217,12 @@ def lens(text):
         return language.words(model.lm_head(model.model.norm(stream)).argmax(-1))
 
 
-eiffel = "The Eiffel Tower is in the city of"
-for text in (prompt, "The opposite of hot is", eiffel, "2, 4, 6, 8,"):
+first = lens(prompt)
+for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city of", "2, 4, 6, 8,"):
     said = lens(text)
-    others = [layer for layer, word in enumerate(said, 1) if word != said[-1]]
-    start = max(others, default=0) + 1
-    print(f"{text} {said[-1]!r}: {30 - len(others)} of 30 layers say so, and all from layer {start} on")
+    start = 1 + max((layer for layer, word in enumerate(said, 1) if word != said[-1]), default=0)
+    print(f"{text} {said[-1]!r}: {said.count(said[-1])} of 30 layers, all from layer {start} on")
+    print(f"    layers that say {said[-1]!r} after the first prompt: {first.count(said[-1])}")
 
 # %% tags=["why"]
 why("when_it_says_paris")
@@ -230,11 +231,11 @@ why("when_it_says_paris")
 # Here you can read every layer at every token. Try prompts of your own, with up to ten tokens.
 #
 # 1. What do the early layers write? Compare their answers with the token that they have just read.
-# 2. Find a prompt whose answer is there before layer 20. What do such answers have in common?
+# 2. Find a prompt whose answer is there before layer 20. Do these layers say the same after another prompt?
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let pairs try prompts for three minutes. Those whose answer is there early are usually copied from the
-# prompt or complete a word. Ask what the lens cannot see: whatever the head cannot read.
+# **On this slide:** Let pairs try prompts for three minutes. An early answer is usually a space, a dot or " and", which the
+# middle layers say anyway. Set phrases come from layer 24 on: "once upon a". Ask what the lens cannot see.
 
 # %% tags=["explore", "pretrained", "after-when_it_says_paris"]
 from course_utils.explorers import LogitLens
@@ -972,7 +973,7 @@ print("the second item:", pairs[0][1])
 #    `attn_implementation="eager"`.
 # 2. **Compute them yourself**, from what `q_proj` and `k_proj` give. Do not forget that the model turns both by the tokens'
 #    places first; a pre-hook with `with_kwargs=True` catches the angles and the mask.
-# 3. **Catch the function.** A `TorchFunctionMode` sees every call of a function of torch, whoever makes it.
+# 3. **Catch the function.** A `TorchFunctionMode` sees every function of torch that is called from Python, whoever calls it.
 
 # %% tags=["pretrained"]
 found = {}
