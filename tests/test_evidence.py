@@ -52,6 +52,16 @@ def test_a_cell_of_the_table_of_collages_once_more():
         assert part.mean().item() == pytest.approx(logit.item(), abs=1e-3), "the logit is the mean of its parts"
     cell = RESULTS["collages"]["none"]["methods"]["f(A_p)"]
     assert known_causes.score(parts, questions).share.mean().item() == pytest.approx(cell["share"], abs=0.005)
+    constant, maps = half(0 * questions[0].activation)[0], evidence.explain(half, questions)
+    maps["f(A_p) - f(0)"] = [part - constant[each.target] for part, each in zip(parts, questions, strict=True)]
+    empty = {name: sum((each <= 0).all().item() for each in found) for name, found in maps.items()}
+    told = {"Grad-CAM": 7, "Integrated Gradients": 3, "occlusion on maps": 3, "f(A_p) - f(0)": 2}
+    assert {name: count for name, count in empty.items() if count} == told
+    uniform = network.number_of("military uniform")
+    assert round(constant[uniform].item()) == 17
+    assert max(half(each.activation)[0, uniform] for each in questions if each.target == uniform) < 4
+    shares = known_causes.score(maps["Grad-CAM"], questions).share
+    assert shares[shares > 0].min() > 0.995, "its other five lie wholly in the correct half"
 
 
 @pytest.mark.slow

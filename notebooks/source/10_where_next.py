@@ -718,7 +718,8 @@ check(share_on_the_cut)
 #   only the causes are added to the empty picture. The truth is where the first two pictures differ, and half a cell around.
 # - **Same layer, sign, pooling and enlarging:** `features.10`, with two convolutions behind it; channels are added up,
 #   the positive part counts, bilinear enlarging.
-# - **Two scores:** is the hottest *point* on the truth? Which *share* of the positive part is on it?
+# - **Two scores:** is the hottest *point* on the truth? Which *share* of the positive part is on it? A map with nothing above
+#   0 scores 0.
 # - **Controls:** eight networks with random weights, the edges of the picture, and chance, which is the share of the
 #   picture that the truth covers.
 # - **Intervals:** 95%, for other networks from the same training, and for other pictures.
@@ -809,6 +810,10 @@ methods.print_collages(tables["collages"])
 # an empty place gives, and 68% are left. A **constant** that is spread over all places decides a quarter of the score.
 # Integrated Gradients and occlusion start from zeros, so they show $f(A_p) - f(0)$ at best. HiResCAM and SmoothGrad have
 # 4% and 23%: a gradient knows nothing of constants. So much of the right-hand column shows how a method treats a constant.
+#
+# It can even take the whole map away. For the military uniform an empty place gives 17, where the logits are below 4. So
+# two of the twelve maps of $f(A_p) - f(0)$ have nothing above 0, and score 0. The same holds for three maps each of
+# Integrated Gradients and occlusion, and for seven of Grad-CAM. Its other five lie wholly in the correct half.
 #
 # In the left-hand column the order is another one: Integrated Gradients comes first with 91%, and Grad-CAM last with 41%.
 # Four photographs are too few for an interval. The table has the lowest and the highest mean of the four instead.
