@@ -57,7 +57,7 @@ def weigh(letter: str, pictures: Album, proof: Proof) -> str:
     """
     rivals = set(LETTERS + LATER if letter in LATER else LETTERS) - {letter}
     try:
-        causes, pairs = _read_causes(proof), _read_pairs(proof)
+        causes, pairs = _read(proof)
         for before, after in pairs:
             _refuse_other_pictures(pictures, before, after)
         if letter in LATER:
@@ -82,6 +82,13 @@ class Change(NamedTuple):
     what: set[Cause]
     share: float
     pixels: float
+
+
+def _read(proof: Proof) -> tuple[set[Cause], list[tuple[Album, Album]]]:
+    try:
+        return _read_causes(proof), _read_pairs(proof)
+    except TypeError:  # something that is neither a list nor a set, or cannot be in one
+        raise _Refused("causes are a cause or a list of some, and an experiment is a list of pairs") from None
 
 
 def _read_causes(proof: Proof) -> set[Cause]:
