@@ -529,8 +529,8 @@ print(f"head 5 of layer 24 costs {cost[4]:.1f} in the prompt without a country")
 # ## Steer
 #
 # A patch puts one state in the place of another. You can also **add** something to the stream, while the model writes. What?
-# The difference between the mean state of prompts about the sea and that of prompts about other things is one direction in
-# 576 dimensions (Turner et al., 2023). We take it from layer 21, and add it there at each token.
+# The difference between the mean state of prompts about the sea and that of others is one direction in 576 dimensions
+# (Panickssery et al., 2023). We take it from layer 21, and add it there at each token.
 
 # %% tags=["pretrained"]
 SEA = ["The ship on the ocean", "A sailor at sea", "Waves on the beach", "The boat and the harbour"]
@@ -1092,7 +1092,7 @@ why("a_list_of_states")
 #   [Interpretability in the wild](https://arxiv.org/abs/2211.00593) (2022).
 # - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
 #   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
-# - Turner et al., [Activation addition](https://arxiv.org/abs/2308.10248) (2023): steering.
+# - Panickssery et al., [Contrastive activation addition](https://arxiv.org/abs/2312.06681) (2023): steering.
 # - Ben Allal et al., [SmolLM2](https://arxiv.org/abs/2502.02737) (2025): the model of this lesson.
 
 # %% [markdown] tags=["instructor"]
