@@ -129,6 +129,8 @@ SQUARE, SMALL = (50, 50, 16, 16), (50, 50, 4, 4)
         ("E", "stamp", taken("stamp", "buoy", "fish"), "something that you do not name"),
         ("E", "stamp", taken("stamp", "fish"), "another network"),
         ("E", ["buoy", "stamp"], taken(*SUSPECTS[:4]), "it asked the network about 5 albums, and 4 are allowed"),
+        ("E", ["buoy", "stamp"], [*taken("buoy", "stamp"), (FULL, exchange(FULL, FULL, SQUARE))], "perhaps any change"),
+        ("E", ["buoy", "stamp"], [*taken("buoy", "stamp"), *cut(SMALL)], "much less of the picture"),
         ("F", HAIR, cut(HAIR, SQUARE), ACCEPTED),
         ("F", [tuple(HAIR)], cut(HAIR, SQUARE), ACCEPTED),
         ("F", HAIR, cut(HAIR), "perhaps any change"),
@@ -166,6 +168,25 @@ def test_whoever_guesses_asks_too_much(letter):
     causes, told = proofs.hear(guess, letter)
     assert causes == []
     assert "albums, and 4 are allowed: look before you ask" in told
+
+
+def test_a_map_or_a_call_of_a_network_counts_as_a_question():
+    blind.forget_questions()
+    blind.fish_maps("F", PLAIN)
+    blind.says_fish("F", PLAIN)
+    assert blind.asked_about("F") == {PLAIN}
+    for _ in range(2):
+        blind.network("F")(PLAIN.images)
+    assert len(blind.asked_about("F")) == 3
+
+
+@pytest.mark.parametrize(
+    ("causes", "same"),
+    [(HAIR, [(0, 80, 16, 16), (0, 96, 16, 16)]), ((6, 0, 7, SIZE), HAIR), ("stamp", (84, 84, 28, 28))],
+)
+def test_a_cause_has_one_seal_whatever_place_it_is_named_by(causes, same):
+    assert len({proofs.seal("F", PLAIN, Proof(each, ()), ACCEPTED) for each in (causes, same)}) == 1
+    assert proofs.seal("F", PLAIN, Proof(STRIP, ()), ACCEPTED) != proofs.seal("F", PLAIN, Proof(same, ()), ACCEPTED)
 
 
 def test_a_verdict_tells_how_many_albums_were_asked_about():

@@ -8,10 +8,11 @@ import torch
 
 from course_utils.authoring import evidence, known_causes
 from course_utils.lessons import methods
-from course_utils.lessons.blind import fresh_pictures
+from course_utils.lessons.blind import add, fresh_pictures
 from course_utils.scenes.scene import SIZE
 from course_utils.vision.networks import PictureNet, load_classifier, load_picture_net
 from course_utils.vision.real import REAL
+from course_utils.vision.saliency import relu, upsample
 from course_utils.vision.scores import grow
 
 PLAN, RESULTS = evidence.read_plan(), methods.read_evidence()
@@ -51,6 +52,16 @@ def test_a_cell_of_the_table_of_collages_once_more():
         assert part.mean().item() == pytest.approx(logit.item(), abs=1e-3), "the logit is the mean of its parts"
     cell = RESULTS["collages"]["none"]["methods"]["f(A_p)"]
     assert known_causes.score(parts, questions).share.mean().item() == pytest.approx(cell["share"], abs=0.005)
+    constant, maps = half(0 * questions[0].activation)[0], evidence.explain(half, questions)
+    maps["f(A_p) - f(0)"] = [part - constant[each.target] for part, each in zip(parts, questions, strict=True)]
+    empty = {name: sum((each <= 0).all().item() for each in found) for name, found in maps.items()}
+    told = {"Grad-CAM": 7, "Integrated Gradients": 3, "occlusion on maps": 3, "f(A_p) - f(0)": 2}
+    assert {name: count for name, count in empty.items() if count} == told
+    uniform = network.number_of("military uniform")
+    assert round(constant[uniform].item()) == 17
+    assert max(half(each.activation)[0, uniform] for each in questions if each.target == uniform) < 4
+    shares = known_causes.score(maps["Grad-CAM"], questions).share
+    assert shares[shares > 0].min() > 0.995, "its other five lie wholly in the correct half"
 
 
 @pytest.mark.slow
@@ -58,6 +69,17 @@ def test_a_cell_of_the_table_of_probes_once_more():
     read = evidence.measure_probe(PLAN, methods.randomise(PictureNet(), 0))["read"]
     for task, found in RESULTS["probes"]["random"]["networks"].items():
         assert mean(read[task]) == pytest.approx(found[0], abs=0.02)
+
+
+def test_two_of_the_seven_maps_that_the_lesson_shows_are_bright_far_from_the_stamp():
+    stamped = add(add(add(fresh_pictures(1, seed=31), "fish"), "buoy"), "stamp")
+    far = ~grow(stamped.masks("stamp"), 20)
+    found = known_causes.ask_fish(load_picture_net(2), stamped.images, far)
+    maps = evidence.explain(known_causes.second_half(load_picture_net(2)), found)
+    heat = {name: upsample(relu(each[0])[None], far.shape[1:]) for name, each in maps.items()}
+    bright = [name for name, each in heat.items() if each[far].max() > 0.3 * each.max()]
+    assert bright == ["Grad-CAM", "Grad-CAM++"]
+    assert all(each[far].max() < 0.15 * each.max() for name, each in heat.items() if name not in bright)
 
 
 @pytest.mark.parametrize(("layer", "behind"), [("blocks.5.2", 2), ("blocks.6.0.bn2", 0)])

@@ -3,12 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from lesson_pages import LessonPage
+from lesson_pages import LessonPage, why
 from panels import control, use
 
 from course_utils import language as room
 from course_utils.authoring.source import choose, read_source
-from course_utils.exercises.engine import exercises_of
+from course_utils.exercises.engine import exercises_of, find_prediction
 from course_utils.explorers import LogitLens
 from course_utils.explorers.logit_lens import read_layers
 from course_utils.language import smollm
@@ -155,6 +155,18 @@ def test_only_one_head_is_read_by_taking_the_other_away():
     assert page.shows("head 1 (the same word) blindfolded: the output moves")
 
 
+def test_what_the_text_says_of_early_answers_of_steering_and_of_memory():
+    page = LessonPage("11_language_model")
+    early = "2, 4, 6, 8, ' ': 23 of 30 layers, all from layer 12 on", "layers that say ' ' after the first prompt: 16"
+    assert page.shows(*early)
+    assert 'the answer of 23 layers. But 16 say " " after the first prompt as well' in why("when_it_says_paris")
+    assert page.shows("of 10: 0 without, 4 with the direction, 0 with a random one")
+    assert "Of ten others, four speak of the sea with the direction, and none with a random one" in why("too_strong")
+    with torch.device("meta"):
+        weights = sum(each.numel() for each in LanguageModel().parameters())
+    assert f"about {round(4 * weights / 2**20, -1):.0f} MiB" in find_prediction("a_list_of_states").options
+
+
 def test_a_table_of_places_says_its_shares_in_words():
     table = draw_places(torch.tensor([[0.0, 1.0], [-0.001, 0.5]]), ["The", " cat"], [1, 2], "A finding", "A table.")
     rows = [line.split() for line in str(table).splitlines()]
@@ -200,15 +212,33 @@ def test_the_exercises_work_on_transformers_own_network():
     transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
     sizes = {"vocab_size": 24, "hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3}
     sizes |= {"num_attention_heads": 3, "num_key_value_heads": 1, "rms_norm_eps": 1e-5, "tie_word_embeddings": True}
-    rope = {"rope_type": "default", "rope_theta": 100.0}
-    theirs = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, rope_parameters=rope)).double().eval()
-    ours, answers = make_small(7), {each.name: each.reference for each in exercises_of(11)}
+    config = transformers.LlamaConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 100.0})
+
+    class Logits(transformers.LlamaForCausalLM):
+        def forward(self, tokens, real=None):
+            return super().forward(tokens, attention_mask=real).logits
+
+    theirs, ours = Logits(config).double().eval(), make_small(7)
     theirs.load_state_dict(ours.state_dict())
-    for name in ("residual_stream", "layer_by_layer"):
-        found, wanted = (answers[name](model, TOKENS) for model in (theirs, ours))
+    answers = {each.name: each.reference for each in exercises_of(11)}
+    padded, real = (F.pad(each, (1, 2)) for each in (TOKENS, torch.ones_like(TOKENS)))
+    given = {"residual_stream": [TOKENS], "layer_by_layer": [TOKENS], "last_states": [1, padded, real]}
+    for name, rest in {**given, "patch_token": [1, 2, TOKENS, TOKENS.flip(1)]}.items():
+        found, wanted = (answers[name](model, *rest) for model in (theirs, ours))
         torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(wanted), rtol=0, atol=1e-3)
     direction = torch.arange(12.0)  # transformers turns in float32, whatever the weights are
     for model in (theirs, ours):
         answers["silence_head"](model, 1, 2)
         answers["steer"](model.model.layers[0], direction)
-    torch.testing.assert_close(theirs(TOKENS).logits, ours(TOKENS), rtol=0, atol=1e-3)
+    torch.testing.assert_close(theirs(TOKENS), ours(TOKENS), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+def test_generate_of_transformers_calls_its_layers_as_the_lesson_says():
+    transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
+    sizes = {"vocab_size": 24, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
+    theirs, lengths = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)), []
+    theirs.model.layers[0].register_forward_hook(lambda module, args, output: lengths.append(output.shape[1]))
+    theirs.generate(TOKENS, min_new_tokens=4, max_new_tokens=4, do_sample=False, pad_token_id=0)
+    assert lengths == [5, 1, 1, 1]

@@ -300,6 +300,8 @@ EACH = [(GIVEN, add(GIVEN, what)) for what in SUSPECTS]
         ("A", (), EACH, "names no cause"),
         ("A", "fish", [], "list of pairs"),
         ("A", "fish", [(GIVEN, GIVEN.images)], "list of pairs"),
+        ("A", "fish", EACH[0], "list of pairs"),
+        ("A", [["fish"]], EACH, "a cause or a list of some"),
         ("A", "fish", [(GIVEN, Album(add(GIVEN, "fish").shots[::-1]))], "not the same pictures"),
         ("A", "fish", [(EMPTY, add(EMPTY, "fish"))], "fresh pictures that it was given"),
         ("A", "fish", [(Album(GIVEN.shots[:2]), add(Album(GIVEN.shots[:2]), "fish"))], "so few pictures"),

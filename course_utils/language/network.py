@@ -133,7 +133,7 @@ class Body(nn.Module):
         x = self.embed_tokens(tokens)
         for number, layer in enumerate(self.layers):
             x = layer(x, angles=angles, mask=mask, cache=cache, layer=number)
-            x = x[0] if isinstance(x, tuple) else x  # as a layer of transformers before version 5
+            x = x[0] if isinstance(x, tuple) else x  # as in older versions of transformers
         return self.norm(x)
 
 

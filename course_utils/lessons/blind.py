@@ -6,6 +6,7 @@ answers_changed("A", empty, add(empty, "buoy"))   # in which share of them the a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -47,7 +48,8 @@ SUSPECTS = ("fish", "buoy", "stamp", "water", "sun")
 UNNAMED = ("hair", "strip")  # what the pictures with a fish have besides, and nobody has listed
 OBJECTS = ("buoy", "sun")  # those of them that the picture world calls cues
 FISH = KINDS.index("fish")
-HOMES = {"hair": Place(4, 86, 16, 16), "strip": Place(0, 0, SIZE, 4)}  # of the `UNNAMED`, with some room around them
+# Of what is always at the same place, with some room around it.
+HOMES = {"hair": Place(4, 86, 16, 16), "strip": Place(0, 0, SIZE, 4), "stamp": Place(90, 90, 20, 20)}
 MARGIN = 4  # pixels between the stamp and the edges of its corner
 NEAR = 8  # pixels, which are one cell of the last maps
 
@@ -306,12 +308,22 @@ def _place(sprite: Sprite) -> Tensor:
 # --- networks ---------------------------------------------------------------------------------------------------------
 
 _answers: dict[tuple[str, Shot], bool] = {}
-_asked: set[tuple[str, Album]] = set()  # since the last call of `forget_questions`
+_asked: set[tuple[str, Album | int]] = set()  # since the last call of `forget_questions`; a number is a call by itself
 
 
 @lru_cache
 def network(letter: str) -> PictureNet:
-    """Return one of the networks, for hooks and maps. Raises `CourseError` for a letter that there is not."""
+    """Return one of the networks, for hooks and maps. Each call of it counts as a question about an album.
+
+    Raises `CourseError` for a letter that there is not.
+    """
+    model = copy.deepcopy(_load(letter))
+    model.register_forward_pre_hook(lambda module, args: _asked.add((letter, len(_asked))))
+    return model
+
+
+@lru_cache
+def _load(letter: str) -> PictureNet:
     require("Networks", letter, LETTERS + LATER)
     dice = Dice(2039)
     order = sorted(range(len(LETTERS)), key=lambda _: dice.between(0, 1))
@@ -326,11 +338,10 @@ def prepare() -> None:
 
 def says_fish(letter: str, album: Album) -> Tensor:
     """Return to which pictures of an album a network says "fish": (N,) bool."""
-    model = network(letter)
     _asked.add((letter, album))
     new = [shot for shot in dict.fromkeys(album.shots) if (letter, shot) not in _answers]
     if new:
-        logits = compute_logits(model, Album(tuple(new)).images)[:, FISH]
+        logits = compute_logits(_load(letter), Album(tuple(new)).images)[:, FISH]
         _answers.update({(letter, shot): logit > 0 for shot, logit in zip(new, logits.tolist(), strict=True)})
     return torch.tensor([_answers[letter, shot] for shot in album.shots])
 
@@ -340,14 +351,15 @@ def forget_questions() -> None:
     _asked.clear()
 
 
-def asked_about(letter: str) -> set[Album]:
-    """Return the albums that a network was asked about since `forget_questions`."""
+def asked_about(letter: str) -> set[Album | int]:
+    """Return the albums that a network was asked about since `forget_questions`, and a number for each other call."""
     return {album for name, album in _asked if name == letter}
 
 
 def fish_maps(letter: str, album: Album) -> Tensor:
     """Return where a network looks for a fish: Grad-CAM's maps (N, H, W) at its last layer, not below 0."""
-    model = network(letter)
+    _asked.add((letter, album))
+    model = _load(letter)
     last = f"features.{len(model.features) - 1}"
     return relu(upsample(grad_cam(model, album.images, last, FISH), (SIZE, SIZE)))
 
@@ -396,7 +408,7 @@ def look(
         album = exchange(album, Album(fresh_pictures(number, seed=2).shots[-1:]), place)
         shown += f"; but the place {tuple(place)} shows the picture without any of them"
     image = album.images[0]
-    share = compute_logits(network(letter), image[None])[0, FISH].sigmoid().item()
+    share = compute_logits(_load(letter), image[None])[0, FISH].sigmoid().item()
     answer = f"Network {letter} says fish: {'yes' if share > 0.5 else 'no'} ({share:.0%})."
     sentence, alt = f"Picture {number}: {shown}. {answer}", f"Picture {number} with a {thing}. {answer}"
     if not heat_map:

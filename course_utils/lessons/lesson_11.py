@@ -15,7 +15,7 @@ WORDS = 24  # in the vocabulary of the small networks
 
 
 class PlainLayer(Layer):
-    """A layer as in transformers from version 5 on: it hands on the residual stream, and nothing else."""
+    """A layer as in transformers 5: it hands on the residual stream, and nothing else."""
 
     def __call__(self, *args, **kwargs):
         stream = super().__call__(*args, **kwargs)
@@ -25,7 +25,7 @@ class PlainLayer(Layer):
 
 
 class TupleLayer(Layer):
-    """A layer as in transformers before version 5: it hands on a tuple, the residual stream and what else there is."""
+    """A layer as in older versions of transformers: it hands on a tuple, the residual stream and what else there is."""
 
     MORE = "what else there is"
 

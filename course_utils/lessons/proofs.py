@@ -52,11 +52,12 @@ def weigh(letter: str, pictures: Album, proof: Proof) -> str:
 
     A proof is accepted if each cause, changed alone, changes most answers; if nothing else that is changed alone does;
     if there is something else, for control; and if no other network gives the same answers to all pairs. A place must
-    be small, and its control as large. About a network of `LATER` no more than `MOST_ALBUMS` may have been asked.
+    be small. A control must be about as large as the cause, unless both are things on the list. About a network of
+    `LATER` no more than `MOST_ALBUMS` may have been asked.
     """
     rivals = set(LETTERS + LATER if letter in LATER else LETTERS) - {letter}
     try:
-        causes, pairs = _read_causes(proof), _read_pairs(proof)
+        causes, pairs = _read(proof)
         for before, after in pairs:
             _refuse_other_pictures(pictures, before, after)
         if letter in LATER:
@@ -81,6 +82,13 @@ class Change(NamedTuple):
     what: set[Cause]
     share: float
     pixels: float
+
+
+def _read(proof: Proof) -> tuple[set[Cause], list[tuple[Album, Album]]]:
+    try:
+        return _read_causes(proof), _read_pairs(proof)
+    except TypeError:  # something that is neither a list nor a set, or cannot be in one
+        raise _Refused("causes are a cause or a list of some, and an experiment is a list of pairs") from None
 
 
 def _read_causes(proof: Proof) -> set[Cause]:
@@ -137,29 +145,32 @@ def _refuse_causes_without_effect(causes: set[Cause], changed: Sequence[Change])
 
 
 def _refuse_other_effects(causes: set[Cause], changed: Sequence[Change]) -> None:
-    others = [change for change in changed if len(change.what) == 1 and not change.what <= causes]
+    others = [change for change in changed if len(change.what) == 1 and change.pixels and not change.what <= causes]
     if not others:
         raise _Refused("nothing but the cause is ever changed alone, so perhaps any change does the same")
     if max(change.share for change in others) >= EFFECT:
         raise _Refused("something that you do not name, changed alone, changes most answers as well")
+    things = (
+        {*SUSPECTS} if any(change.what <= {*SUSPECTS} for change in others) else set()
+    )  # any thing controls another
     alone = [change for change in changed if len(change.what) == 1 and change.what <= causes]
-    places = [change.pixels for change in alone if not change.what <= set(SUSPECTS)]
-    if places and 2 * max(change.pixels for change in others) < min(places):
-        raise _Refused("your control changes much less of the picture than the place that you name")
+    large = [change.pixels for change in alone if not change.what <= things]
+    if large and 2 * max(change.pixels for change in others) < min(large):
+        raise _Refused("your control changes much less of the picture than the cause that you name")
 
 
 def seal(letter: str, pictures: Album, proof: Proof, verdict: str) -> int:
     """Return a number that belongs to an accepted verdict and its causes, so that nobody can write it without them."""
     if verdict != ACCEPTED:
         return 0
-    causes = sorted(_name(cause) for cause in _read_causes(proof))
+    causes = sorted({_name(cause) for cause in _read_causes(proof)})
     return zlib.crc32(f"{letter} {pictures.shots} {causes}".encode())
 
 
 def _name(cause: Cause) -> str:
     if isinstance(cause, str):
         return cause
-    return " and ".join(name for name, home in HOMES.items() if (home.mask() & cause.mask()).any())
+    return max(HOMES, key=lambda name: (HOMES[name].mask() & cause.mask()).sum())
 
 
 def hear(answer: Callable, letter: str) -> tuple[list[Cause], str]:

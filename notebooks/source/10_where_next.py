@@ -390,7 +390,8 @@ print("pixels that differ in each picture:", (without.images != full.images).any
 #
 # A verdict needs its **lead** (the things or the place that you suspect), the **experiment** in which this alone is changed,
 # and its **control**: something else, as large, that is changed in the same way. Guessing costs more than looking: your
-# function may ask a network about **four** albums only, say one as it was and three changed. The check takes some seconds.
+# function may ask a network about **four** albums only, say one as it was and three changed. A map, or a call of
+# `network(letter)`, counts as well. The check takes some seconds.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -717,7 +718,8 @@ check(share_on_the_cut)
 #   only the causes are added to the empty picture. The truth is where the first two pictures differ, and half a cell around.
 # - **Same layer, sign, pooling and enlarging:** `features.10`, with two convolutions behind it; channels are added up,
 #   the positive part counts, bilinear enlarging.
-# - **Two scores:** is the hottest *point* on the truth? Which *share* of the positive part is on it?
+# - **Two scores:** is the hottest *point* on the truth? Which *share* of the positive part is on it? A map with nothing above
+#   0 scores 0.
 # - **Controls:** eight networks with random weights, the edges of the picture, and chance, which is the share of the
 #   picture that the truth covers.
 # - **Intervals:** 95%, for other networks from the same training, and for other pictures.
@@ -787,7 +789,7 @@ one_of_four = load_picture_net(2)
 methods.show_maps(
     stamped.images[0],
     {name: method(one_of_four, "features.10", stamped.images, blind.FISH) for name, method in by_name.items()},
-    title="A network that rests on the stamp (outlined): two of its seven maps show the fish as well",
+    title="A network that rests on the stamp (outlined): two of its seven maps are bright far from it as well",
     truth=stamped.masks("stamp")[0],
 )
 
@@ -808,6 +810,10 @@ methods.print_collages(tables["collages"])
 # an empty place gives, and 68% are left. A **constant** that is spread over all places decides a quarter of the score.
 # Integrated Gradients and occlusion start from zeros, so they show $f(A_p) - f(0)$ at best. HiResCAM and SmoothGrad have
 # 4% and 23%: a gradient knows nothing of constants. So much of the right-hand column shows how a method treats a constant.
+#
+# It can even take the whole map away. For the military uniform an empty place gives 17, where the logits are below 4. So
+# two of the twelve maps of $f(A_p) - f(0)$ have nothing above 0, and score 0. The same holds for three maps each of
+# Integrated Gradients and occlusion, and for seven of Grad-CAM. Its other five lie wholly in the correct half.
 #
 # In the left-hand column the order is another one: Integrated Gradients comes first with 91%, and Grad-CAM last with 41%.
 # Four photographs are too few for an interval. The table has the lowest and the highest mean of the four instead.
@@ -844,7 +850,7 @@ methods.print_collages(tables["collages"])
 # | The shape of what was removed gives the class away, and blurred maps score better (the critique of ROAR). | [Rong et al., 2022](https://arxiv.org/abs/2202.00449); [Song et al., 2023](https://arxiv.org/abs/2304.13836) | Not tested. A proof by pictures that differ in one thing removes no marked pixels. |
 # | Drawn worlds whose parts can be removed give a truth to compare with (FunnyBirds). | [Hesse et al., 2023](https://arxiv.org/abs/2308.06248) | Yes, it is the way of this lesson. |
 # | A trained network need not use what its data was made for, so that the truth has to be built in. | [Zhang et al., 2023](https://arxiv.org/abs/2310.06514) | Yes: the experiment succeeded in 23 to 40 of the 40 pictures, depending on the network. So each picture is proved by itself. |
-# | Maps show a misleading cue that can be seen and is suspected. They rarely reveal one that nobody thinks of. | [Adebayo et al., 2022](https://arxiv.org/abs/2212.04629) | The first, yes: Grad-CAM's hottest point is on the cue in 86% to 100% of the pictures. The second was not tested with these networks. |
+# | Maps show a misleading cue that can be seen and is suspected. They rarely reveal one that nobody thinks of. | [Adebayo et al., 2022](https://arxiv.org/abs/2212.04629) | The first, yes: Grad-CAM's hottest point is on the cue in 86% to 100% of the pictures. The second, both: the map of network F shows a cause that is on no list, that of network G does not. |
 # | Attention alone explains a ViT's answer less well than a method that asks for the class. | [Chefer et al., 2021](https://arxiv.org/abs/2012.09838) | Yes in the smallest case: *Tokens*, below, has a clear attention map that moves nothing. |
 
 # %% [markdown]

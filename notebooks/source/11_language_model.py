@@ -149,9 +149,9 @@ for layer in (model.model.layers[0], model.model.layers[29]):
 print([name for name, _ in model.model.layers[0].named_children()])
 
 # %% [markdown]
-# In transformers before version 5, a layer returned a **tuple** whose first item was the stream, and hooks that were written
-# for it take `output[0]`. With a tensor, `output[0]` is the first row of the batch, and nothing complains. So ask which
-# of the two you have.
+# In older versions of transformers (for a Llama like this one, up to 4.53) a layer returned a **tuple** whose first item was
+# the stream, and hooks that were written for it take `output[0]`. With a tensor, `output[0]` is the first row of the batch,
+# and nothing complains. So ask which of the two you have.
 #
 # ### Exercise · The residual stream
 #
@@ -197,7 +197,8 @@ check(residual_stream)
 # - [x] one of the last ten: It is the very last one. Two layers before it, the likeliest token is " the".
 #
 # Only layer 30 says " Paris", and layer 29 says " capital". The opposite of hot and the city of the tower come in the last
-# two layers. But " " after "2, 4, 6, 8," is the answer of most layers: it needs no fact, and the prompt has it three times.
+# two layers. " " after "2, 4, 6, 8," is the answer of 23 layers. But 16 say " " after the first prompt as well, where it is
+# wrong: many layers say so anyway, and only this control shows it.
 #
 # So does the model learn only in its last layer that the capital is Paris? That does not follow. The lens shows what the
 # **head** can read. Perhaps the fact has been there for long, in a form that the head cannot read, or at another token. For
@@ -216,12 +217,12 @@ def lens(text):
         return language.words(model.lm_head(model.model.norm(stream)).argmax(-1))
 
 
-eiffel = "The Eiffel Tower is in the city of"
-for text in (prompt, "The opposite of hot is", eiffel, "2, 4, 6, 8,"):
+first = lens(prompt)
+for text in (prompt, "The opposite of hot is", "The Eiffel Tower is in the city of", "2, 4, 6, 8,"):
     said = lens(text)
-    others = [layer for layer, word in enumerate(said, 1) if word != said[-1]]
-    start = max(others, default=0) + 1
-    print(f"{text} {said[-1]!r}: {30 - len(others)} of 30 layers say so, and all from layer {start} on")
+    start = 1 + max((layer for layer, word in enumerate(said, 1) if word != said[-1]), default=0)
+    print(f"{text} {said[-1]!r}: {said.count(said[-1])} of 30 layers, all from layer {start} on")
+    print(f"    layers that say {said[-1]!r} after the first prompt: {first.count(said[-1])}")
 
 # %% tags=["why"]
 why("when_it_says_paris")
@@ -230,11 +231,11 @@ why("when_it_says_paris")
 # Here you can read every layer at every token. Try prompts of your own, with up to ten tokens.
 #
 # 1. What do the early layers write? Compare their answers with the token that they have just read.
-# 2. Find a prompt whose answer is there before layer 20. What do such answers have in common?
+# 2. Find a prompt whose answer is there before layer 20. Do these layers say the same after another prompt?
 
 # %% [markdown] tags=["instructor"]
-# **On this slide:** Let pairs try prompts for three minutes. Those whose answer is there early are usually copied from the
-# prompt or complete a word. Ask what the lens cannot see: whatever the head cannot read.
+# **On this slide:** Let pairs try prompts for three minutes. An early answer is usually a space, a dot or " and", which the
+# middle layers say anyway. Set phrases come from layer 24 on: "once upon a". Ask what the lens cannot see.
 
 # %% tags=["explore", "pretrained", "after-when_it_says_paris"]
 from course_utils.explorers import LogitLens
@@ -333,15 +334,14 @@ def patch_each_token(module, args, output):
 layers = [1, 10, 20, 22, 23, 24, 25, 30]
 with torch.no_grad(), contextlib.ExitStack() as stack:
     for layer in layers:
-        module = model.model.layers[layer - 1]  # the course counts layers from 1
-        stack.enter_context(module.register_forward_hook(patch_each_token))
+        stack.enter_context(model.model.layers[layer - 1].register_forward_hook(patch_each_token))
     unpatched, *patched = lead(model(target))
 patched = torch.stack(patched).unflatten(0, (len(layers), 5))
 ways = (patched - unpatched) / (whole - unpatched)
 
 # %% tags=["setup", "pretrained"]
 draw_places(
-    ways.clamp(0, 1),
+    ways,
     language.words(target),
     layers,
     title="The country stays at its token up to layer 23; from layer 24 on it is at the last one",
@@ -349,14 +349,19 @@ draw_places(
 )
 
 
+# %% tags=["setup"]
+def draw_as_long(states):
+    """Random vectors, each as long as the state in the same row."""
+    noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
+    return noise * states.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
+
+
 # %% tags=["pretrained"]
 countries = ["France", "Germany", "Japan", "Greece"]
 with record(model, "model.layers.19", stop=True) as there:  # the run ends at this layer
     model(torch.cat([language.tokens(f"The capital of {country} is") for country in countries]))
 states = there["model.layers.19"].output[:, 3]
-noise = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
-noise *= states.norm(dim=1, keepdim=True) / noise.norm(dim=1, keepdim=True)
-states = torch.cat((states, noise))
+states = torch.cat((states, draw_as_long(states)))
 
 
 # %% tags=["pretrained"]
@@ -516,16 +521,16 @@ cost, _ = silence_each_head([24], "The opposite of hot is", " cold", " Rome")
 print(f"head 5 of layer 24 costs {cost[4]:.1f} in the prompt without a country")
 
 # %% [markdown]
-# Without the MLP of layer 1, 3, 9 or 12, the model loses both answers. These MLPs are needed for nearly everything, so they say
-# nothing about countries. The head of layer 24 costs much where there is a country, and little where there is none. Only the
+# Without the MLP of layer 1, 3, 9 or 12, the model loses both answers. These MLPs are needed without a country as well, so they
+# say nothing about countries. The head of layer 24 costs much where there is a country, and little where there is none. Only the
 # control tells the two cases apart.
 
 # %% [markdown]
 # ## Steer
 #
 # A patch puts one state in the place of another. You can also **add** something to the stream, while the model writes. What?
-# The difference between the mean state of prompts about the sea and that of prompts about other things is one direction in
-# 576 dimensions (Turner et al., 2023). We take it from layer 21, and add it there at each token.
+# The difference between the mean state of prompts about the sea and that of others is one direction in 576 dimensions
+# (Panickssery et al., 2023). We take it from layer 21, and add it there at each token.
 
 # %% tags=["pretrained"]
 SEA = ["The ship on the ocean", "A sailor at sea", "Waves on the beach", "The boat and the harbour"]
@@ -545,16 +550,25 @@ sea = mean_state(SEA) - mean_state(LAND)
 
 
 # %% tags=["pretrained"]
-def write_steered(directions, text="Yesterday I went"):
-    """What the model writes with each of the directions: a batch with a row for each."""
+def write_steered(texts, directions):
+    """What the model writes after each text with its direction: a batch with a row for each."""
 
     def add(module, args, output):
         return output + directions[:, None]
 
-    rows = language.tokens(text).expand(len(directions), -1)
     with model.model.layers[20].register_forward_hook(add):
-        columns = list(write(model, rows, 8))
-    return [text + language.tokenizer.decode(row) for row in torch.stack(columns, 1).tolist()]
+        columns = list(write(model, torch.cat([language.tokens(text) for text in texts]), 8))
+    written = map(language.tokenizer.decode, torch.stack(columns, 1).tolist())
+    return [text + more for text, more in zip(texts, written, strict=True)]
+
+
+# %% tags=["setup"]
+import re
+
+# Each has three tokens.
+TEXTS = ["In the morning", "My friend told", "She looked at", "We decided to", "On Sunday they", "He always wanted"]
+TEXTS += ["At last we", "When I was", "The old man", "Last summer I"]
+OF_SEA = re.compile(r"\b(sea\b|ocean|beach|ship|sail|coast|boat|harbour)")
 
 
 # %% [markdown] tags=["instructor"]
@@ -576,20 +590,27 @@ def write_steered(directions, text="Yesterday I went"):
 #   > What does `argmax` return, however strange the logits are?
 #
 # The direction once sends the story to the beach, and against it the story stays on land. Twice the direction still leads to
-# the coast, and four times as much destroys the text. A random direction of the same length changes the words, but does not
-# lead to the sea: this control makes the second line a finding. It is a small one, with eight prompts and one text.
+# the coast, and four times as much destroys the text. A random direction of the same length changes the words only.
+#
+# One text is no finding yet. Of ten others, four speak of the sea with the direction, and none with a random one or without
+# any. So the direction steers, but not every text.
 
 # %% tags=["predict"]
 predict("too_strong")
 
 # %% tags=["pretrained"]
-noise = torch.randn(len(sea), generator=torch.Generator().manual_seed(0))
-noise *= sea.norm() / noise.norm()
-steered = {"plain": 0 * sea, "the sea": sea, "against the sea": -sea, "a random direction": noise}
+noise = draw_as_long(sea.expand(len(TEXTS), -1))
+steered = {"plain": 0 * sea, "the sea": sea, "against the sea": -sea, "a random direction": noise[0]}
 steered |= {"the sea, 2 times": 2 * sea, "the sea, 4 times": 4 * sea}
-written = write_steered(torch.stack([*steered.values()]))
+written = write_steered(["Yesterday I went"] * 6, torch.stack([*steered.values()]))
 for words, text in zip(steered, written, strict=True):
     print(f"{words:18} {text}")
+
+# %% tags=["pretrained"]
+directions = torch.cat((0 * noise, sea.expand_as(noise), noise))
+of_sea = [bool(OF_SEA.search(text)) for text in write_steered(TEXTS * 3, directions)]
+plain, led, random = torch.tensor(of_sea).view(3, 10).sum(1).tolist()
+print(f"texts about the sea, of 10: {plain} without, {led} with the direction, {random} with a random one")
 
 # %% tags=["why"]
 why("too_strong")
@@ -953,7 +974,7 @@ print("the second item:", pairs[0][1])
 #    `attn_implementation="eager"`.
 # 2. **Compute them yourself**, from what `q_proj` and `k_proj` give. Do not forget that the model turns both by the tokens'
 #    places first; a pre-hook with `with_kwargs=True` catches the angles and the mask.
-# 3. **Catch the function.** A `TorchFunctionMode` sees every call of a function of torch, whoever makes it.
+# 3. **Catch the function.** A `TorchFunctionMode` sees every function of torch that is called from Python, whoever calls it.
 
 # %% tags=["pretrained"]
 found = {}
@@ -1017,7 +1038,7 @@ for way, weights in found.items():
 # - [ ] about 2 MiB: That is one layer: 1000 · 576 · 4 bytes.
 #   > How many layers have a hook? What is 30 times 2.2?
 # - [x] about 66 MiB: 30 layers · 1000 tokens · 576 numbers · 4 bytes.
-# - [ ] about 540 MiB: So much memory have the weights of the network in float32.
+# - [ ] about 510 MiB: That is what the weights of the network need in float32.
 #   > Does the number of weights depend on the length of the text? Does what the hooks keep depend on it?
 #
 # It is 66 MiB, an eighth of the weights. For a large model with 8192 numbers a token and 80 layers it is 2.6 GB for the same
@@ -1072,7 +1093,7 @@ why("a_list_of_states")
 #   [Interpretability in the wild](https://arxiv.org/abs/2211.00593) (2022).
 # - Jain & Wallace, [Attention is not explanation](https://arxiv.org/abs/1902.10186), and Wiegreffe & Pinter, [Attention is
 #   not not explanation](https://arxiv.org/abs/1908.04626) (both 2019).
-# - Turner et al., [Activation addition](https://arxiv.org/abs/2308.10248) (2023): steering.
+# - Panickssery et al., [Contrastive activation addition](https://arxiv.org/abs/2312.06681) (2023): steering.
 # - Ben Allal et al., [SmolLM2](https://arxiv.org/abs/2502.02737) (2025): the model of this lesson.
 
 # %% [markdown] tags=["instructor"]
