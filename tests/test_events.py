@@ -164,7 +164,7 @@ def no_return(relu):
         (
             "record_by_name",
             stored_itself,
-            "In the first backward what you returned comes to hold {{'second.x': [4600., 4800.], 'input': "
+            "In the first backward what you returned comes to hold {{'second.x': [4600., 4800.], 'first.x': "
             "[9200., 9600.]}}; in a right run it holds {{'second.x': [46., 48.], 'first.x': [9200., 9600.]}}.",
         ),
         (
