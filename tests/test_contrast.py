@@ -161,6 +161,7 @@ def test_all_that_a_lesson_shows_can_be_seen(path):
     assert not {line for markup in pieces for name in ("light", "dark") for line in find_faint(markup, name)}
 
 
+@pytest.mark.slow
 def test_all_that_a_learner_can_call_up_can_be_seen():
     faint = {(what, name): find_faint(markup, name) for what, markup in besides().items() for name in ("light", "dark")}
     assert not {where: lines for where, lines in faint.items() if lines}

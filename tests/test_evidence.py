@@ -35,6 +35,7 @@ def scores_of(model, kind):
     return known_causes.score(maps, questions).share, experiment.proves(model)
 
 
+@pytest.mark.slow
 def test_a_cell_of_the_table_of_causes_once_more():
     cell = RESULTS["causes"]["the stamp"]["methods"]["HiResCAM"]["share"]
     share, proved = scores_of(load_picture_net(2), "the stamp")

@@ -159,6 +159,7 @@ def test_seeds_tell_nothing_about_each_other_and_those_of_a_release_are_recorded
     assert make_task(answer_to(EXERCISE.name, ""), SEED).seeds == {EXERCISE.name: (3, 5)[seed % 2]}
 
 
+@pytest.mark.slow
 def test_text_and_words_agree_on_any_two_answers():
     """Each answer taken in turn as the key of the others: who differs in words differs in text."""
     for exercise in SAMPLE:

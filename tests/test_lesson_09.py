@@ -77,6 +77,7 @@ def missing(hooks: set[str], code: str, prose: str) -> set[str]:
     return {name for name in hooks if not re.search(rf"\b{re.escape(name)}\b", code) and f"`{name}`" not in prose}
 
 
+@pytest.mark.slow  # it reads all of torch
 def test_every_hook_of_the_installed_torch_is_run_or_said_to_need_more_than_this_computer():
     hooks = hooks_of_torch()
     assert len(hooks) > 55
