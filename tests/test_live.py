@@ -560,6 +560,33 @@ def test_a_ninth_stream_of_one_learner_ends_the_first(live, monkeypatch):
     assert [b"data: {}" in each.recv(10_000) for each in streams] == [False, True, True]
 
 
+def test_a_flood_of_connections_shuts_nobody_out(live, monkeypatch):
+    monkeypatch.setattr(handlers, "MOST_RESTING", 5)
+    ann, where = live.join("Ann"), ("127.0.0.1", int(live.address.rpartition(":")[2]))
+    following = socket.create_connection(where, timeout=10)
+    following.sendall(
+        f"GET /events HTTP/1.1\r\nHost: {live.address[7:]}\r\nAuthorization: Bearer {ann}\r\n\r\n".encode()
+    )
+    assert b"data: " in following.recv(10_000)
+    flood = [socket.create_connection(where, timeout=10) for _ in range(20)]
+    assert live.enter("Bo")["name"] == "Bo"
+    assert [each.recv(1) for each in flood[:15]] == [b""] * 15, "the oldest gave way"
+    live.press("waits", "no")
+    assert b"data: {}" in following.recv(10_000)
+
+
+def test_many_pages_share_what_was_counted_until_something_changes(live):
+    ann, room = live.join("Ann"), live.room
+    live.vote(ann, "hook_on_a", "30")
+    live.see("votes")
+    assert room.votes("hook_on_a") is room.votes("hook_on_a")
+    assert room.votes("hook_on_a") == {1: ["30", ""]}
+    live.vote(live.join("Bo"), "hook_on_a", "15")
+    assert room.votes("hook_on_a") == {1: ["30", ""], 2: ["15", ""]}
+    live.press("remove", 1)
+    assert room.votes("hook_on_a") == {2: ["15", ""]}
+
+
 # ---- phones
 
 
