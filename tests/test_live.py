@@ -174,7 +174,7 @@ def test_the_instructor_alone_sees_percentages_names_and_questions_while_the_roo
     assert votes_in(desk) == {"5": (1, 0), "12": (0, 0), "15": (1, 0), "30": (2, 0)}
     assert re.search(r"<p>30</p><ul[^>]*><li>Ann</li><li>Cy</li></ul>", desk)
     assert all(code_spans(question) in desk for question in ASKED.ask.values())
-    assert re.search(r"→ Most of those who are wrong said this\.</strong> Follow the arrows", desk)
+    assert re.search(r"→ The most frequent wrong answer\.</strong> Follow the arrows", desk)
     assert [each for each in ("Ann", "25 %", "Follow the arrows", "Mazur") if each in live.see("votes")] == []
 
 
@@ -324,9 +324,10 @@ def test_the_teacher_has_a_question_for_each_wrong_option_and_the_plan_is_a_time
 
 
 def test_names_are_shown_as_they_are_typed_and_formulas_stay_text(live):
-    for name in (HOSTILE, "=1+1\n\u202egnp.exe", "$x_1$", "x" * 999, "\ud800"):
+    for name in (HOSTILE, "=1+1\n\u202egnp.exe", "$x_1$", "x" * 999, "\ud800", "\u2800\u3164", "Bo" + 38 * "\u0301"):
         live.join(name)
-    assert names_in(live) == [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40, "Learner 5"]
+    shown = [HOSTILE, "=1+1 gnp.exe", "$x_1$", "x" * 40, "Learner 5", "Learner 6", "Bo\u0301\u0301"]
+    assert names_in(live) == shown
     live.press("names", "yes")
     for page in (live.see("class"), live.see("class", "desk"), live.see("join"), live.see("join", "desk")):
         assert "<img" not in page
@@ -409,6 +410,7 @@ REVEAL = {"what": "phase", "value": "reveal"}
         ("/desk/do", REVEAL, {"Cookie": "COOKIE=INSTRUCTOR", "Content-Type": "text/plain"}, 400),
         ("/desk/do", REVEAL | {"value": "drop"}, {"Cookie": "COOKIE=INSTRUCTOR"}, 400),
         ("/join", {"code": "AAAAAA"}, {}, 403), ("/join", {"code": "CODE"}, {"Origin": "null"}, 403),
+        ("/join", {"code": "CODE"}, {"Origin": "http://["}, 403),
         ("/join", {"code": "CODE"}, {"Host": "rebound.example"}, 403),
         ("/join", b"[" * 5000, {}, 400), ("/join", b"\xff", {}, 400), ("/join", b"[]", {}, 400),
         *(("/report", REPORT | wrong, {"Authorization": "Bearer LEARNER"}, 400) for wrong in WRONG),

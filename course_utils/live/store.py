@@ -23,7 +23,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)  # it has names, and the instructor's key
         self._file = sqlite3.connect(path, isolation_level=None, timeout=0)
         try:
