@@ -59,7 +59,7 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
             "no heading": not slide["heading"] or (slide["goesOn"] > 0) == (slide["title"] > 0),
             "a small picture below code": slide["cramped"],
             "a lone sentence": slide["lone"],
-            "words about a notebook": re.search(r"Shift\+Enter|\bfolded|alt=|can wait", slide["words"]),
+            "words about a notebook": re.search(r"Shift\+Enter|\bfolded|alt=|can wait:", slide["words"]),
             "output without its code": left_alone(slide["first"], last),
         }
         last = slide["last"] and slide["last"] | {"bottom": slide["bottom"]}
