@@ -428,7 +428,7 @@ def test_what_is_refused_changes_nothing(live, path, content, headers, status):
 
 @pytest.mark.parametrize("header", [b"Content-Length: 10000000", b"Transfer-Encoding: chunked"])
 def test_a_body_of_ten_megabytes_is_not_read(live, header):
-    with socket.create_connection(("127.0.0.1", int(live.address.rpartition(":")[2])), timeout=10) as client:
+    with live.connect() as client:
         client.sendall(b"POST /join HTTP/1.1\r\nHost: " + live.address[7:].encode() + b"\r\n" + header + b"\r\n\r\n")
         with pytest.raises(OSError, match=r"reset|Broken"):
             client.sendall((b"100000\r\n" + b"x" * 2**20 + b"\r\n") * 10)
@@ -551,12 +551,9 @@ def test_a_kernel_that_was_removed_says_so_once_and_the_lesson_goes_on(live):
 
 def test_a_ninth_stream_of_one_learner_ends_the_first(live, monkeypatch):
     monkeypatch.setattr(handlers, "MOST_STREAMS", 2)
-    ann, port = live.join(), int(live.address.rpartition(":")[2])
-    request = f"GET /events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {ann}\r\n\r\n"
-    streams = []
+    ann, streams = live.join(), []
     for _ in range(3):
-        streams.append(socket.create_connection(("127.0.0.1", port), timeout=10))
-        streams[-1].sendall(request.encode())
+        streams.append(live.connect("/events", ann))
         assert b"data: " in streams[-1].recv(10_000)
     live.press("waits", "no")
     assert [b"data: {}" in each.recv(10_000) for each in streams] == [False, True, True]
@@ -564,13 +561,9 @@ def test_a_ninth_stream_of_one_learner_ends_the_first(live, monkeypatch):
 
 def test_a_flood_of_connections_shuts_nobody_out(live, monkeypatch):
     monkeypatch.setattr(handlers, "MOST_RESTING", 5)
-    ann, where = live.join("Ann"), ("127.0.0.1", int(live.address.rpartition(":")[2]))
-    following = socket.create_connection(where, timeout=10)
-    following.sendall(
-        f"GET /events HTTP/1.1\r\nHost: {live.address[7:]}\r\nAuthorization: Bearer {ann}\r\n\r\n".encode()
-    )
+    following = live.connect("/events", live.join("Ann"))
     assert b"data: " in following.recv(10_000)
-    flood = [socket.create_connection(where, timeout=10) for _ in range(20)]
+    flood = [live.connect() for _ in range(20)]
     assert live.enter("Bo")["name"] == "Bo"
     assert [each.recv(1) for each in flood[:15]] == [b""] * 15, "the oldest gave way"
     live.press("waits", "no")
