@@ -64,7 +64,7 @@ def serve(
         asyncio.run(_listen(room, address, host, port, show))
     except OSError as error:
         reason = f"{host}:{port} is not to be had ({error.strerror or error})."
-        raise CourseError(f"{reason} Use another one:  make class PORT={port + 1}") from None
+        raise CourseError(f"{reason} Use another port, PORT={port + 1}, or another address of yours, HOST=.") from None
     finally:
         path = write_summary(room, folder)
         print(f"\nWhat the class did is in {path}.\nWhat its answers say is in {path.with_suffix('.html')}.")
