@@ -64,7 +64,8 @@ def serve(
         asyncio.run(_listen(room, address, host, port, show))
     except OSError as error:
         reason = f"{host}:{port} is not to be had ({error.strerror or error})."
-        raise CourseError(f"{reason} Use another port, PORT={port + 1}, or another address of yours, HOST=.") from None
+        ways = f"Try another port, `PORT={port + 1}`, or an address that this computer has, with `HOST=`."
+        raise CourseError(f"{reason} {ways}") from None
     finally:
         path = write_summary(room, folder)
         print(f"\nWhat the class did is in {path}.\nWhat its answers say is in {path.with_suffix('.html')}.")
