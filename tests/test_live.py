@@ -47,7 +47,7 @@ def _out_of_class(monkeypatch):
 
 
 def names_in(live):
-    return [each.name for each in live.room.people.here.values()]
+    return [*live.room.people.names.values()]
 
 
 def scale_gradient(tensor, factor):

@@ -76,6 +76,11 @@ class People:
         return {number: each for number, each in self.all.items() if not each.removed}
 
     @property
+    def names(self) -> dict[int, str]:
+        """The names of all who are here, by their numbers."""
+        return {number: each.name for number, each in self.here.items()}
+
+    @property
     def missing(self) -> list[str]:
         """The names of the roster that nobody has yet."""
         taken = {name_key(each.name) for each in self.here.values()}
