@@ -15,7 +15,16 @@ from typing import Any
 from course_utils.root import ASSETS, ROOT, STUDENT_COMMANDS, CourseError, has_answers, nearest, require, skip_grammar
 
 OLDEST_PYTHON = (3, 10)
-TYPES = {"int": int, "float": float, "path": Path}
+
+
+def port(text: str) -> int:
+    """The number of a port. Others would be cut to 16 bits without a word."""
+    if not 0 < (number := int(text)) < 2**16:
+        raise argparse.ArgumentTypeError("a port is a number from 1 to 65535")
+    return number
+
+
+TYPES = {"int": int, "float": float, "path": Path, "port": port}
 
 
 @functools.cache

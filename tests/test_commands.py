@@ -53,7 +53,8 @@ def test_a_command_hands_over_values(line, function, values):
     [
         ("doctor now", "doctor takes no now"),
         ("check --lessen=01", "check takes no --lessen=01"),
-        ("lab --port=lots", "invalid int"),
+        ("lab --port=lots", "invalid port"),
+        ("class --port=99999", "a port is a number from 1 to 65535"),
         ("labb", "there is no 'labb'; did you mean 'lab'? `make help` lists them."),
         ("test", "`test` is a target of make:  make test"),
     ],

@@ -138,6 +138,9 @@ def test_page_and_slides_stand_alone_and_have_all_of_a_lesson(lesson, tmp_path):
     text, deck = ((tmp_path / f"{lesson.stem}{end}.html").read_text(encoding="utf-8") for end in ("", ".slides"))
     assert [find(each) for each in (text, deck) for find in (find_loads, find_wordless)] == [[]] * 4
     assert not re.search(r"<script|In&nbsp;\[", text)
+    folded = read_page(text).select(".celltag_setup .jp-Cell-inputWrapper")
+    assert folded
+    assert all(each.find_parent("details") for each in folded)
     for prediction in predictions_of(number_of(lesson)):
         assert html.unescape(text).count(page.show_prediction(prediction)) == 1
 

@@ -126,11 +126,15 @@ function setSteps(section) {
   later.filter((each) => !each.contains(first)).forEach((each) => each.classList.add("fragment"));
 }
 
-// Where long code leaves its one picture less than half of the width and two thirds of the height: between the two.
+// Where code leaves its one picture less than half of the width and two thirds of the height, because it is long or the
+// picture would have to shrink: between the two.
 function findCramped(section) {
   const [picture, other] = picturesOf(section), code = codesOf(section);
-  if (other || !picture || code.reduce((sum, each) => sum + heightOf(each), 0) < 190) return null;
-  if (heightOf(picture) > ROOM * 2 / 3 || picture.getBoundingClientRect().width > section.clientWidth / 2) return null;
+  if (other || !picture || !code.length) return null;
+  const { width, height } = picture.getBoundingClientRect();
+  const isLong = code.reduce((sum, each) => sum + heightOf(each), 0) >= 190;
+  if (!isLong && !(width < 0.75 * picture.naturalWidth)) return null; // an SVG in the page has no such width
+  if (height > ROOM * 2 / 3 || width > section.clientWidth / 2) return null;
   const cell = picture.closest("section > *");
   return placeOf(cell.contains(code.at(-1)) ? picture.closest(".jp-Cell-outputWrapper") : cell);
 }

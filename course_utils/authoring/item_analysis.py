@@ -206,9 +206,9 @@ def _correlate(right: np.ndarray, rest: np.ndarray) -> Estimate | None:
 
 
 def choose_topics(items: Iterable[Item], most: int = MOST_TOPICS) -> list[tuple[Item, str, int]]:
-    """What most students said or did: item, misconception, students. Items that look broken teach nothing here."""
-    sound = [item for item in items if not {REVERSED, HARD} & {*item.doubts}]
-    found = [(item, said, count) for item in sound for said, count in item.said if count > 1]
+    """Item, its most frequent misconception, and students; the most frequent first, without items that look broken."""
+    sound = [item for item in items if item.said and not {REVERSED, HARD} & {*item.doubts}]
+    found = [(item, said, students) for item in sound for said, students in item.said[:1] if students > 1]
     return sorted(found, key=lambda topic: -topic[2])[:most]
 
 

@@ -112,9 +112,7 @@ def collect_files(root: Path) -> dict[str, bytes]:
         read_built(source, root / "notebooks")
         name = f"notebooks/{source.stem}.ipynb"
         files[name] = (root / name).read_bytes()
-        minutes = MINUTES.search(learner(source).cells[0].source)[
-            0
-        ]  # without what is left out, nobody could count them
+        minutes = MINUTES.search(learner(source).cells[0].source)[0]  # of the whole lesson, which students do not have
         public = MINUTES.sub(minutes, public_source(source.read_text(encoding="utf-8")), count=1)
         files[f"notebooks/source/{source.name}"] = public.encode()
     return files

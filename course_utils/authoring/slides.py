@@ -28,7 +28,7 @@ LEFT_OUT = {"parameters", "injected-parameters", "check", "reference"}
 FOLDED = {"setup", "explore"}  # of these, a class sees the output alone
 NOT_FOR_A_CLASS = re.compile(  # what is said of keys, folded cells and parts to leave out, and the minutes of a reader
     r"^\*\*Minutes:\*\*.*\n?|\s*\([^()]*\bfolded\b[^()]*\)|"
-    r"[^.\s](?:(?!\n\n)[^.])*(?:Shift\+Enter|\bfolded\b|can wait: the lesson)[^.]*\.\s*",
+    r"[^.\s](?:(?!\n\n)[^.])*(?:Shift\+Enter|\bfolded\b|can wait:\s+the\s+lesson)[^.]*\.\s*",
     re.MULTILINE,
 )
 NEXT = "before you run the next cell", "before the next slide"

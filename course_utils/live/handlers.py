@@ -11,13 +11,12 @@ import json
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from hmac import compare_digest
-from urllib.parse import urlsplit
 
 from jinja2 import Environment
-from tornado.iostream import StreamClosedError
+from tornado.iostream import IOStream, StreamClosedError
 from tornado.locks import Condition
 from tornado.web import HTTPError, RequestHandler
 
@@ -28,6 +27,7 @@ from course_utils.live.room import Room, Unknown
 from course_utils.root import ROOT
 
 MOST_STREAMS = 8  # of one learner: a ninth ends the first
+MOST_RESTING = 1000  # connections on which nobody follows the class
 BEAT = 10  # seconds between two signs of life
 GATHER = 0.2  # seconds in which reports are gathered before the page changes
 TOGETHER = 0.01  # seconds in which reports are gathered before they go to the disk together
@@ -49,6 +49,7 @@ class Hall:
         self.cookies = {"instructor": f"class{port}", "learner": f"learner{port}"}
         self._paces: dict[int, tuple[float, float]] = {}
         self._saving: asyncio.Task | None = None
+        self._resting: list[IOStream] = []
 
     async def save(self) -> None:
         """Wait until all that was kept up to now is on the disk; those who wait together wait once."""
@@ -63,6 +64,23 @@ class Hall:
         await asyncio.sleep(TOGETHER)
         self._saving = None  # what is kept from now on waits for the next time
         self.room.store.save()
+
+    def let_rest(self, connection: IOStream) -> None:
+        """Note a connection on which nobody follows the class. Of too many, the oldest one gives way."""
+        self._resting = [each for each in self._resting if not each.closed()]
+        if len(self._resting) >= MOST_RESTING:
+            self._resting.pop(0).close()
+        self._resting.append(connection)
+
+    @contextlib.contextmanager
+    def following(self, connection: IOStream) -> Iterator[None]:
+        """Within this, the connection stays, because somebody who is known follows the class on it."""
+        with contextlib.suppress(ValueError):  # it had to give way just now
+            self._resting.remove(connection)
+        try:
+            yield
+        finally:
+            self.let_rest(connection)
 
     def hold_pace(self, learner: int) -> None:
         """Refuse with 429 where this learner reports too fast; nobody else notices."""
@@ -81,7 +99,7 @@ class _Handler(RequestHandler):
     def prepare(self) -> None:
         """Refuse what comes from, or thinks it goes to, another place."""
         origin = self.request.headers.get("Origin", f"//{self.request.host}")
-        if self.request.host not in self.hall.own or urlsplit(origin).netloc != self.request.host:
+        if self.request.host not in self.hall.own or origin.partition("//")[2] != self.request.host:
             raise HTTPError(403, reason="Another host or origin")
 
     def set_default_headers(self) -> None:
@@ -111,8 +129,8 @@ class _Handler(RequestHandler):
         Ends as soon as `make` returns None.
         """
         self.set_header("Content-Type", "text/event-stream")
-        sent = None
-        with contextlib.suppress(StreamClosedError, asyncio.CancelledError):  # who listened has gone
+        sent, gone = None, (StreamClosedError, asyncio.CancelledError)  # who listened
+        with self.hall.following(self.request.connection.stream), contextlib.suppress(*gone):
             while not self.ended:
                 told, content = news.wait(timedelta(seconds=BEAT)), make()
                 if content is None:

@@ -65,28 +65,33 @@ def settings_of(lesson: int) -> dict[str, Setting]:
 
 
 def _code_after(cells: Sequence["NotebookNode"], place: int) -> str:
-    """The code that runs next, below what the lesson has defined for it, as far as there is space."""
+    """The code that runs next, below what the lesson has defined for it, as far as there is space: networks first."""
     following = next((cell.source for cell in cells[place + 1 :] if _is_shown_code(cell)), "")
-    used = _names_used(following)
-    left = MOST_LINES - len(following.splitlines())
-    parts = []
-    for name, definition in _definitions(cells[:place]).items():
-        lines = len(definition.splitlines()) + 1
+    used = _names_used(following) or _names_used(following, printed=True)
+    left, chosen = MOST_LINES - len(following.splitlines()), set()
+    definitions = _definitions(cells[:place])
+    for name in sorted(definitions, key=lambda name: not definitions[name].startswith("class ")):
+        lines = len(definitions[name].splitlines()) + 1
         if name in used and lines <= left:
-            parts.append(definition)
+            chosen.add(name)
             left -= lines
-    return "\n\n".join([*parts, following])
+    return "\n\n".join([*(text for name, text in definitions.items() if name in chosen), following])
 
 
 def _is_shown_code(cell: "NotebookNode") -> bool:
     return cell.cell_type == "code" and not {"setup", "predict", "why", "explore"} & {*tags_of(cell)}
 
 
-def _names_used(code: str) -> set[str]:
-    """The names in the statements of `code` that do more than print; in all of them, where none does."""
-    statements = _parse(code).body
-    working = [each for each in statements if not ast.unparse(each).startswith("print(")]
-    return {node.id for each in working or statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+def _names_used(code: str, printed: bool = False) -> set[str]:
+    """The names in `code`; those that are only printed are among them if `printed`."""
+    found, waiting = set(), [_parse(code)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        if printed or not (isinstance(node, ast.Expr) and ast.unparse(node).startswith("print(")):
+            waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def _definitions(cells: Iterable["NotebookNode"]) -> dict[str, str]:

@@ -15,6 +15,8 @@ from course_utils.root import CourseError, name_key
 LETTERS = "ACDEFGHJKLMNPQRTUVWXY34679"  # of codes: none looks like another
 ROOM_CODE, OWN_CODE = 6, 8  # their lengths; whoever has somebody's own code is this learner, so it is longer
 MOST_LEARNERS, MOST_NAME = 1000, 40
+BLANK = "\u034f\u115f\u1160\u2800\u3164\uffa0"  # signs that count as printable, and show nothing
+TOWER = re.compile("([\u0300-\u036f]{2})[\u0300-\u036f]+")  # of accents, which would stand in other rows
 
 WRONG_CODE = "The room code is another one: look at the projected page."
 LOCKED = "The instructor has locked the room. Ask for it to be opened, and try again."
@@ -72,6 +74,11 @@ class People:
     def here(self) -> dict[int, Learner]:
         """All who came in and were not removed, by their numbers."""
         return {number: each for number, each in self.all.items() if not each.removed}
+
+    @property
+    def names(self) -> dict[int, str]:
+        """The names of all who are here, by their numbers."""
+        return {number: each.name for number, each in self.here.items()}
 
     @property
     def missing(self) -> list[str]:
@@ -209,8 +216,8 @@ def _new_code(length: int) -> str:
 
 def _clean(name: str) -> str:
     """A name as it may be shown: on one line, without signs that are not seen, and not too long."""
-    seen = "".join(sign for sign in name if sign.isprintable() or sign.isspace())
-    return " ".join(seen.split())[:MOST_NAME]
+    seen = "".join(sign for sign in name if (sign.isprintable() or sign.isspace()) and sign not in BLANK)
+    return " ".join(TOWER.sub(r"\1", seen).split())[:MOST_NAME]
 
 
 def _same(one: str, other: str) -> bool:

@@ -3,12 +3,13 @@
 Everything here is what learners say of themselves, so nothing of it is ever scored.
 """
 
+import functools
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from course_utils.authoring.pace import Step
 from course_utils.exercises.causes import BESIDES
@@ -47,11 +48,30 @@ class Report(NamedTuple):
     at: float
 
 
+Found = TypeVar("Found")
+
+
+def _until_change(find: Callable[..., Found]) -> Callable[..., Found]:
+    """Remember what a method of a room finds until anything that the room keeps changes: many pages show the same."""
+
+    @functools.wraps(find)
+    def remember(room: "Room", *about: Any) -> Found:
+        if room.remembered.get("changes") != room.store.changes:
+            room.remembered = {"changes": room.store.changes}
+        key = find.__name__, about
+        if key not in room.remembered:
+            room.remembered[key] = find(room, *about)
+        return room.remembered[key]
+
+    return remember
+
+
 class Room:
     """One class. `clock` gives the seconds since 1970; with a `roster`, only its names come in."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, roster: Sequence[str] = ()) -> None:
         self.store, self.clock = Store(path), clock
+        self.remembered: dict[Any, Any] = {}
         self.exercises = {each.name: each for each in exercises_of()}
         self.predictions = {each.name: each for each in predictions_of()}
         self.people = People(self.store, roster)
@@ -78,11 +98,16 @@ class Room:
         return int(self.store.kept["lesson"])
 
     @property
+    @_until_change
     def reports(self) -> list[Report]:
         """What all who are here have reported, in the order in which it came."""
         here, resolve = self.people.here, self.people.resolve
-        whose = [each._replace(learner=resolve(each.learner)) for each in self._reports]
-        return [each for each in whose if each.learner in here]
+        whose = [(resolve(each.learner), each) for each in self._reports]
+        return [
+            each if each.learner == number else each._replace(learner=number)
+            for number, each in whose
+            if number in here
+        ]
 
     @property
     def asked(self) -> Prediction | None:
@@ -152,16 +177,10 @@ class Room:
         if self.people.reported[learner] >= MOST_REPORTS:
             raise Unknown("These were too many reports")
         key, kind, name, said, cause = given
-        if kind == "exercise" and name in self.exercises and said in {*map(str, Stage)}:
-            cause, phase = cause if _says(self.exercises[name], cause) else "", ""
-        elif kind == "question" and name in self.exercises and said in ("right", "wrong"):
-            cause, phase = "", ""
-        elif kind == "prediction" and name in self.predictions and said in self.predictions[name].options:
-            cause, phase = "", self.phase(name)
-        elif kind == inventory.KIND and name in inventory.WHEN and said in inventory.SCORES:
-            cause, phase = "", ""
-        else:
+        if said not in self._can_say(kind, name):
             raise Unknown("No lesson reports this")
+        cause = cause if kind == "exercise" and _says(self.exercises[name], cause) else ""
+        phase = self.phase(name) if kind == "prediction" else ""
         key = f"report {learner} {key}"
         if key in self.store.kept:
             return False
@@ -171,6 +190,17 @@ class Room:
         self.people.reported[learner] += 1
         return True
 
+    def _can_say(self, kind: str, name: str) -> Collection[str]:
+        """What a lesson can report of something with this name; nothing where no lesson has it."""
+        if kind == "prediction":
+            return self.predictions[name].options if name in self.predictions else ()
+        names, said = {
+            "exercise": (self.exercises, [*map(str, Stage)]),
+            "question": (self.exercises, ("right", "wrong")),
+            inventory.KIND: (inventory.WHEN, inventory.SCORES),
+        }.get(kind, ((), ()))
+        return said if name in names else ()
+
     def scores(self) -> dict[int, dict[str, int]]:
         """What each learner had right in the inventory, before the course and after it."""
         found: dict[int, dict[str, int]] = {}
@@ -179,6 +209,7 @@ class Room:
                 found.setdefault(each.learner, {})[each.name] = int(each.said)
         return found
 
+    @_until_change
     def votes(self, prediction: str) -> dict[int, list[str]]:
         """What each learner said at first and then, where "" is nothing.
 
@@ -196,6 +227,7 @@ class Room:
                 mine[0] = each.said
         return found
 
+    @_until_change
     def tries(self, lesson: int) -> dict[tuple[int, str], list[Report]]:
         """What each learner tried in each exercise of a lesson, up to the first pass."""
         found: dict[tuple[int, str], list[Report]] = {}

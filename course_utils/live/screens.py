@@ -4,7 +4,7 @@
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median_low
 from typing import Any, NamedTuple
 
@@ -61,9 +61,7 @@ class Stuck(NamedTuple):
 
 def see_public(room: Room) -> dict[str, Any]:
     """What the projected page shows. Unless the names are switched on, nobody's name is in it."""
-    seen = _see_frame(room)
-    if room.switched_on("names"):
-        seen["names"] = {number: each.name for number, each in room.people.here.items()}
+    seen = _see_frame(room, room.people.names if room.switched_on("names") else {})
     if seen["screen"] == "votes":
         return seen | see_question(room)
     if seen["screen"] == "class":
@@ -75,8 +73,7 @@ def see_public(room: Room) -> dict[str, Any]:
 
 def see_private(room: Room) -> dict[str, Any]:
     """What the instructor's own page shows, beside the projected one."""
-    seen = _see_frame(room)
-    seen["names"] = {number: each.name for number, each in room.people.here.items()}
+    seen = _see_frame(room, room.people.names)
     if seen["screen"] == "join":
         crowd = Counter(each.address for each in room.people.here.values())
         return seen | {"crowd": {address: count for address, count in crowd.most_common() if count > 1}}
@@ -183,14 +180,14 @@ def see_ballot(room: Room, learner: int) -> dict[str, Any]:
     return seen | question | {"first": first, "second": second, "may_vote": may_vote, "left": left}
 
 
-def _see_frame(room: Room) -> dict[str, Any]:
+def _see_frame(room: Room, names: Mapping[int, str]) -> dict[str, Any]:
     """What every screen has."""
-    return {"room": room, "screen": room.store.kept["screen"], "people": room.people, "names": {}}
+    return {"room": room, "screen": room.store.kept["screen"], "people": room.people, "names": names}
 
 
 def _see_voters(room: Room) -> dict[str, list[list[str]]]:
     """By option, the names of those who chose it, in the first vote and in the second one."""
-    names = {number: each.name for number, each in room.people.here.items()}
+    names = room.people.names
     found: dict[str, list[list[str]]] = defaultdict(lambda: [[], []])
     for learner, choices in room.votes(room.asked.name if room.asked else "").items():
         for number, choice in enumerate(choices):

@@ -10,9 +10,11 @@ import socket
 import time
 import webbrowser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
 from tornado.web import Application
 
 from course_utils.live.drawing import make_templates
@@ -27,8 +29,19 @@ FOLDER = ROOT / "build" / "class"
 FILE = "room.sqlite"
 OVER = 12 * 3600  # seconds after which a class is another day's
 MOST_BYTES = 8192  # of a request
-MOST_CONNECTIONS = 8192  # where the system lets us have so many; its default is often 1024
+MOST_CONNECTIONS = 9216  # a thousand learners' streams and the rest, where the system allows it; often 1024 at first
 IDLE = 60  # seconds that a connection may take for its request, or wait for another one
+
+
+class _Server(HTTPServer):
+    def initialize(self, *given: Any, hall: Hall, **more: Any) -> None:
+        self._hall = hall
+        super().initialize(*given, **more)
+
+    def handle_stream(self, stream: IOStream, address: tuple) -> None:
+        """Take a new connection, however many there are."""
+        self._hall.let_rest(stream)
+        super().handle_stream(stream, address)
 
 
 def serve(
@@ -51,7 +64,8 @@ def serve(
         asyncio.run(_listen(room, address, host, port, show))
     except OSError as error:
         reason = f"{host}:{port} is not to be had ({error.strerror or error})."
-        raise CourseError(f"{reason} Use another one:  make class PORT={port + 1}") from None
+        ways = f"Try another port, `PORT={port + 1}`, or an address that this computer has, with `HOST=`."
+        raise CourseError(f"{reason} {ways}") from None
     finally:
         path = write_summary(room, folder)
         print(f"\nWhat the class did is in {path}.\nWhat its answers say is in {path.with_suffix('.html')}.")
@@ -89,8 +103,8 @@ async def _listen(room: Room, address: str, host: str, port: int, show: bool) ->
     here = f"http://{host}:{port}"
     hall = Hall(room, {urlsplit(each).netloc for each in (address, here)}, make_templates(address), port)
     handlers = [(pattern, handler, {"hall": hall}) for pattern, handler in ROUTES]
-    server = HTTPServer(
-        Application(handlers, log_function=lambda handler: None),
+    server = _Server(
+        Application(handlers, log_function=lambda handler: None), hall=hall,
         max_body_size=MOST_BYTES, max_header_size=MOST_BYTES, body_timeout=10, idle_connection_timeout=IDLE,
     )  # fmt: skip
     _allow_many_connections()

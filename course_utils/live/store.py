@@ -23,7 +23,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         path.touch(mode=0o600)  # it has names, and the instructor's key
         self._file = sqlite3.connect(path, isolation_level=None, timeout=0)
         try:
@@ -33,11 +33,13 @@ class Store:
             raise CourseError(BUSY) from None
         rows = self._file.execute("SELECT key, value FROM kept ORDER BY number")
         self.kept: dict[str, Any] = {key: json.loads(value) for key, value in rows}
+        self.changes = 0  # so many since the file was opened
         self._unsaved: dict[str, str] = {}
 
     def put(self, key: str, value: Any) -> None:
         """Keep anything that JSON can hold, in the place of what had the key."""
         self.kept[key] = value
+        self.changes += 1
         self._unsaved[key] = json.dumps(value)
 
     def save(self) -> None:

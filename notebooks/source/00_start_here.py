@@ -110,7 +110,7 @@ from course_utils.exercises import check, hint, predict, progress, replay, solut
 from course_utils.lessons.lesson_00 import largest
 
 # %% [markdown] tags=["sealed"]
-# x = 3 and y = x². After `y.backward()`, what is x.grad?
+# x = 3 and y = x². After `y.backward()`, what is `x.grad`?
 #
 # - [ ] 3: That is the value of x. `.grad` holds the derivative of y with respect to x.
 #   > Take y = 5 · x, with x = 3 again. If x grows by 1, does y grow by 3 or by another number?

@@ -182,8 +182,8 @@ def read_grad(tensor):
 
 
 # %% [markdown] tags=["sealed"]
-# the same graph, but now w is plain data and does not require a gradient. After `y.backward()`, which of w, x, a, b, y
-# have a `.grad`?
+# the same graph, but now `w` is plain data and does not require a gradient. After `y.backward()`, which of `w`, `x`,
+# `a`, `b`, `y` have a `.grad`?
 #
 # - [ ] all five: Backward keeps only the gradients of leaves that require one.
 #   > Which of the five require a gradient? In the printout, which of those show None, and what do they have in common?
@@ -367,7 +367,7 @@ def change_gradient(grad):
 # First we put it on the leaf `w`, whose gradient is 5 without a hook.
 
 # %% [markdown] tags=["sealed"]
-# the hook on the leaf w doubles the gradient and returns three times that. What is w.grad?
+# the hook on the leaf `w` doubles the gradient and returns three times that. What is `w.grad`?
 #
 # - [ ] 5: That is the gradient without the hook. A hook that returns a tensor replaces the gradient.
 #   > What does `change_gradient` return if you give it 5? And what does PyTorch do with a tensor that a hook returns?
@@ -398,7 +398,7 @@ why("hook_on_w")
 # Now the hook sits on `a = w + x`. Nothing else changes.
 
 # %% [markdown] tags=["sealed"]
-# the same hook, six times the gradient, now sits on a instead of w. What is w.grad?
+# the same hook, six times the gradient, now sits on `a` instead of `w`. What is `w.grad`?
 #
 # - [ ] 5: That is the gradient without any hook; the part that comes through a is changed.
 #   > Which gradient arrives at `a`, and which one does the hook pass on? Which leaves receive it?
@@ -524,7 +524,7 @@ print(f"in place: w.grad = {read_grad(w)}   x.grad = {read_grad(x)}")
 # by 100 in place.
 
 # %% [markdown] tags=["sealed"]
-# e = c + d, and a hook on c multiplies its gradient by 100 in place. What is d.grad (2 without the hook)?
+# `e = c + d`, and a hook on `c` multiplies its gradient by 100 in place. What is `d.grad` (2 without the hook)?
 #
 # - [ ] 2: That is what one would want. But c and d are handed the very same gradient tensor, and the hook writes into it.
 #   > With the hook on `c`, what did the cell print for `d.grad`? What does this tell you about the two gradient
@@ -624,7 +624,7 @@ def square_graph():
 
 
 # %% [markdown] tags=["sealed"]
-# y = x - 2, then z = (y - x)², hooks on y and on z. Whose hook runs first in backward?
+# y = x - 2, then z = (y - x)², hooks on `y` and on `z`. Whose hook runs first in backward?
 #
 # - [ ] y: y was computed first, so it comes last: backward walks from the result to the leaves.
 #   > Which gradient must backward know before it can work out the gradient of `y`?

@@ -279,8 +279,8 @@ GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "retain_grad"), ("z",
 # called between the two.
 
 # %% [markdown] tags=["sealed"]
-# z gets a hook that doubles, then retain_grad(), then a hook that multiplies by 10. The gradient arrives as [1, 2, 3,
-# 4]. What is z.grad?
+# `z` gets a hook that doubles, then `retain_grad()`, then a hook that multiplies by 10. The gradient arrives as [1,
+# 2, 3, 4]. What is `z.grad`?
 #
 # - [ ] [1, 2, 3, 4]: That is what arrives. Both hooks have worked on it before it is kept.
 #   > The cell printed `x.grad` too. Which hooks has that gradient passed, and is `z.grad` the same or another one?
@@ -462,7 +462,7 @@ bars(
 # Suppose you need only one row of each gradient. So the hook keeps `grad[0]`, which has 1024 numbers, or 4 KiB.
 
 # %% [markdown] tags=["sealed"]
-# each of 16 hooks keeps only grad[0], one row of 256. How many MiB of gradients are alive at the peak?
+# each of 16 hooks keeps only `grad[0]`, one row of 256. How many MiB of gradients are alive at the peak?
 #
 # - [ ] 2: That is what one would want. But `grad[0]` is a view: it keeps the memory of the whole gradient alive.
 #   > Where in memory are the numbers of `grad[0]`? Can PyTorch free the other 255 rows while you keep this one?
@@ -637,7 +637,8 @@ print(f"saved for backward: {saved:.2f} MiB")
 # `loss_of(net)`.
 
 # %% [markdown] tags=["sealed"]
-# the training notes grad.norm(), grad[0] and loss_of(net) after each step. Which note keeps the most memory alive?
+# the training notes `grad.norm()`, `grad[0]` and `loss_of(net)` after each step. Which note keeps the most memory
+# alive?
 #
 # - [ ] grad.norm(): The norm is a tensor of its own with one number, so it keeps 8 bytes alive.
 #   > How many numbers are in `grad.norm()`? Does it look at the memory of the gradient, or does it have its own?
@@ -736,7 +737,7 @@ print("a.grad =", [round(value, 6) for value in a.grad.tolist()])
 # `retain_grad()`, if it is called on `h` before `h.mul_(10)`?
 
 # %% [markdown] tags=["sealed"]
-# retain_grad() is called on h, then h.mul_(10), then h.sum().backward(). What is each number in h.grad?
+# `retain_grad()` is called on `h`, then `h.mul_(10)`, then `h.sum().backward()`. What is each number in `h.grad`?
 #
 # - [x] 1: `retain_grad` moves on with the tensor: `h.grad` is the gradient of the values that h has now.
 # - [ ] 10: That is the gradient of the values that h had before. A hook registered then would see it.
@@ -797,8 +798,8 @@ check(multiply_in_place)
 # We come back to the vector graph, where the gradient of `z` is [1, 2, 3, 4]. This time we go backward twice.
 
 # %% [markdown] tags=["sealed"]
-# z.retain_grad(), then o.backward(retain_graph=True), then o.backward(). The gradient of z is [1, 2, 3, 4] each time.
-# What is z.grad?
+# `z.retain_grad()`, then `o.backward(retain_graph=True)`, then `o.backward()`. The gradient of `z` is [1, 2, 3, 4]
+# each time. What is `z.grad`?
 #
 # - [ ] [1, 2, 3, 4]: This would be right if each backward replaced the last. It adds, as it does on a leaf.
 #   > What happens to the `.grad` of a weight if you call backward twice without `zero_grad()`?
@@ -986,7 +987,7 @@ for way, forward in {"as it is": tanh_chain, "as float16": as_float16, "computed
 # The gradient of x · x is 2x. We save `x` as float16. Which gradient comes out for x = 2049?
 
 # %% [markdown] tags=["sealed"]
-# y = x · x with x = 2049. The saved x is packed as float16. What is x.grad (4098 without packing)?
+# y = x · x with x = 2049. The saved `x` is packed as float16. What is `x.grad` (4098 without packing)?
 #
 # - [ ] 4098: float16 has 11 binary digits: it cannot hold 2049.
 #   > Run `torch.tensor(2049.0).half()`. Which number comes out, and what is twice this number?

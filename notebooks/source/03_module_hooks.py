@@ -330,7 +330,7 @@ for handle in handles:
 # Many old tutorials say that a forward hook can only look. Here is one that **returns** something:
 
 # %% [markdown] tags=["sealed"]
-# a forward hook on relu returns `output * 0`. The network gave 89 before. What does it give now?
+# a forward hook on `relu` returns `output * 0`. The network gave 89 before. What does it give now?
 #
 # - [ ] 89: So old tutorials say. Since PyTorch 1.2, what a forward hook returns replaces the output.
 #   > With the hook, the cell printed 1 and not 89. Which layer must have got other numbers than before?
@@ -460,7 +460,7 @@ with contextlib.ExitStack() as stack:
 # Now the hook on `fc2` does not only look: it returns zeros.
 
 # %% [markdown] tags=["sealed"]
-# the full backward hook on fc2 returns zeros. Do the hooks on relu and fc1 still run?
+# the full backward hook on `fc2` returns zeros. Do the hooks on `relu` and `fc1` still run?
 #
 # - [ ] neither of them: A gradient of zeros is a gradient. Backward goes on with it.
 #   > What would you have to return so that there is no gradient at all? Is that the same as four zeros?
@@ -1059,7 +1059,7 @@ with contextlib.ExitStack() as stack:
 # backward hook, once on the layer before such a ReLU and once on the ReLU itself.
 
 # %% [markdown] tags=["sealed"]
-# a Linear layer with a full backward hook is followed by `nn.ReLU(inplace=True)`. What happens?
+# a `Linear` layer with a full backward hook is followed by `nn.ReLU(inplace=True)`. What happens?
 #
 # - [ ] nothing unusual: The ReLU writes into a tensor that the hook depends on, and PyTorch refuses.
 #   > Into which tensor does the in-place ReLU write its result? Which layer made this tensor, and what sits on that

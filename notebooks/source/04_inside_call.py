@@ -231,7 +231,7 @@ def print_parts(model, x, hooks=()):
 
 
 # %% [markdown] tags=["sealed"]
-# net calls fc1, relu and fc2. There is one hook, a forward hook on fc1. Which calls leave the fast path?
+# `net` calls `fc1`, `relu` and `fc2`. There is one hook, a forward hook on `fc1`. Which calls leave the fast path?
 #
 # - [x] only that of fc1: Each module looks at its own tables and at the global ones, not at its children's.
 # - [ ] those of fc1 and net: net has no hook of its own. It calls forward, and what happens in there is fc1's.
@@ -296,7 +296,7 @@ check(takes_fast_path)
 # `forward` is an ordinary method, and you may call it by its name. `net` and `fc1` get a forward hook each.
 
 # %% [markdown] tags=["sealed"]
-# net and its layer fc1 have a forward hook each. Which of them fire in `net.forward(x)`?
+# `net` and its layer `fc1` have a forward hook each. Which of them fire in `net.forward(x)`?
 #
 # - [ ] none: `forward` skips the hooks of net. But inside, net calls `self.fc1(x)`, with brackets.
 #   > `net.forward(x)` runs one line of code. How does this line call `fc1`: with brackets, or as `fc1.forward`?
@@ -341,8 +341,8 @@ why("forward_directly")
 # `fc1` gets a forward pre-hook of its own. After that, a global one is registered.
 
 # %% [markdown] tags=["sealed"]
-# fc1 gets a forward pre-hook, and after that a global forward pre-hook is registered. Which one runs first in a call of
-# fc1?
+# `fc1` gets a forward pre-hook, and after that a global forward pre-hook is registered. Which one runs first in a
+# call of `fc1`?
 #
 # - [ ] the one on fc1: The order of registration counts inside one table. Between the tables, global comes first.
 #   > The hook on `fc1` was registered first, and it printed second. Do the two hooks stand in one table or in two?
@@ -511,7 +511,7 @@ with global_hooks(**dict.fromkeys(KINDS, look)):
 # Now the whole network, with local hooks on `net`, `fc1` and `fc2`. As before, x requires a gradient.
 
 # %% [markdown] tags=["sealed"]
-# net, fc1 and fc2 have full backward hooks, and x requires a gradient. Whose fires last?
+# `net`, `fc1` and `fc2` have full backward hooks, and `x` requires a gradient. Whose fires last?
 #
 # - [ ] that of fc1: fc1 is the last *layer* in backward. But the gradient of fc1's input is also that of net's.
 #   > `fc1` gets the gradient of x as its `grad_input`. Which other hook waits for this same gradient?
@@ -567,7 +567,7 @@ why("last_in_backward")
 # Both nodes hand on what they get. The class `BackwardHook` makes them. What does the layer receive as its input?
 
 # %% [markdown] tags=["sealed"]
-# x is a leaf, and the layer has a full backward hook. What does its forward receive?
+# `x` is a leaf, and the layer has a full backward hook. What does its `forward` receive?
 #
 # - [ ] x itself: This is right without the hook. With it, a node has to stand between x and the layer.
 #   > With the hook, `Peek` printed the name of a node. What does it print for a leaf such as x, and why?
@@ -724,7 +724,7 @@ draw_curves(
 # A layer fails. It has a plain forward hook, and one registered with `always_call=True`.
 
 # %% [markdown] tags=["sealed"]
-# forward raises. A forward hook registered with always_call=True: what does it get as the output?
+# `forward` raises. A forward hook registered with `always_call=True`: what does it get as the output?
 #
 # - [ ] it does not run: A plain forward hook does not. This is what `always_call=True` is for.
 #   > There were two hooks on the layer. Which of them printed a line, and how had it been registered?

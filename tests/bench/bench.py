@@ -368,12 +368,12 @@ def measure_grading(sizes: Sequence[int], ours_only: Sequence[int]) -> list[Row]
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text: what, measured, limit, wall, verdict."""
-    lines = [f"{'what':<72}{'CPU':>9}{'wall':>9}{'limit':>9}  "]
+    wide = max(len(row.what) for row in rows)
+    lines = [f"{'what':<{wide}}{'CPU':>12}{'wall':>12}{'limit':>12}"]
     for row in rows:
-        cells = [
-            f"{'-' if value is None else f'{value:.2f} {row.unit}':>9}" for value in (row.measured, row.wall, row.limit)
-        ]
-        lines.append(f"{row.what:<72}{''.join(cells)}  {row.verdict or row.note}".rstrip())
+        cells = ["-" if value is None else f"{value:.2f} {row.unit}" for value in (row.measured, row.wall, row.limit)]
+        numbers = "".join(f"{cell:>12}" for cell in cells)
+        lines.append(f"{row.what:<{wide}}{numbers}  {row.verdict or row.note}".rstrip())
     return "\n".join(lines)
 
 

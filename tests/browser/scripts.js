@@ -68,7 +68,8 @@ async () => {
     const boxes = shown.filter(each => !each.closest('svg *, math *')).map(each => each.getBoundingClientRect());
     const code = shown.filter(each => each.matches('pre, code'));
     const sizeOf = each => each.getBoundingClientRect();
-    const pictures = shown.filter(each => each.matches('img')).map(sizeOf);
+    const images = shown.filter(each => each.matches('img')), pictures = images.map(sizeOf);
+    const shrunk = pictures[0]?.width < 0.75 * images[0]?.naturalWidth * scale;
     const written = shown.filter(each => each.matches('.jp-Editor')).reduce((sum, each) => sum + sizeOf(each).height, 0);
     const cells = shown.filter(each => each.matches('.jp-Cell:not(:has(.goes-on))')).map(cell => ({
         code: cell.matches('.jp-CodeCell:not(.celltag_why, .celltag_predict)'),
@@ -84,7 +85,7 @@ async () => {
         hidden: Math.max(...[slide, ...shown].filter(each => getComputedStyle(each).overflowX !== 'visible')
             .map(each => Math.max(each.scrollHeight - each.clientHeight, each.scrollWidth - each.clientWidth))),
         code: code.map(each => parseFloat(getComputedStyle(each).fontSize) * scale),
-        cramped: pictures.length === 1 && written > 200 * scale && pictures[0].width < innerWidth / 2.05 &&
+        cramped: pictures.length === 1 && written > (shrunk ? 0 : 200 * scale) && pictures[0].width < innerWidth / 2.05 &&
             pictures[0].height < innerHeight / 1.65,
         lone: !slide.matches('.rest:not(:has(.celltag_found))') && !slide.querySelector('h1, h2, h3') && slide.innerText.split(/\s+/).length < 45 &&
             !shown.some(each => each.matches('pre, li, td, img, svg, .predict, details')),

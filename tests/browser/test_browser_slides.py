@@ -57,9 +57,9 @@ def test_nothing_is_cut_or_small_and_each_slide_has_a_heading_and_more(context, 
             "small code": min(slide["code"], default=20) < 20,
             "only a title": slide["bare"],
             "no heading": not slide["heading"] or (slide["goesOn"] > 0) == (slide["title"] > 0),
-            "a small picture below long code": slide["cramped"],
+            "a small picture below code": slide["cramped"],
             "a lone sentence": slide["lone"],
-            "words about a notebook": re.search(r"Shift\+Enter|\bfolded|alt=", slide["words"]),
+            "words about a notebook": re.search(r"Shift\+Enter|\bfolded|alt=|can wait:", slide["words"]),
             "output without its code": left_alone(slide["first"], last),
         }
         last = slide["last"] and slide["last"] | {"bottom": slide["bottom"]}
