@@ -337,7 +337,7 @@ class LifeOfACall(Explorer):
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
         drawing = CallPicture(self._moments, place, self._model, self._hooks)
         # What is saved in a notebook must not depend on the release: the source comes with the first move.
-        later = "Move the slider: here you will read the source of each part, as it is in your torch."
+        later = "Press Next: here you will read the source of each part, as it is in your torch."
         more = {
             "registered": markup.wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}."),
             "reply": self._reply,
