@@ -264,7 +264,8 @@ class LifeOfACall(Explorer):
             "choices": widgets.HBox(),
             **{name: widgets.HTML() for name in ("registered", "parts", *BESIDE)},
         }
-        wide, top = {"flex": "1 1 330px", "min_width": "0"}, {"flex_flow": "row wrap", "align_items": "flex-start"}
+        wide = {"flex": "1 1 330px", "min_width": "0"}
+        top = {"flex_flow": "row wrap", "align_items": "flex-start", "min_height": "360px"}  # as where most is told
         beside = widgets.VBox([controls[name] for name in BESIDE], layout=wide)
         told = widgets.HBox([controls["parts"], beside], layout=top)
         hooks = [("place",) if self._own else ("relu", "place"), HOOK_KINDS, ("registered", "clear"), "skipped"]

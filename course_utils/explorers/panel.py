@@ -21,7 +21,7 @@ from course_utils.vision.pictures import Picture, png
 SHOWN = ("picture", "sentence", "problem")
 WIDEST = "1300px"
 STEPS = ("step", "back", "next")  # the controls of `make_steps`
-WRAPPED = {"flex_flow": "row wrap", "align_items": "center"}
+WRAPPED = {"flex_flow": "row wrap", "align_items": "center", "min_height": "33px"}  # as with a Combobox
 
 
 @dataclass(frozen=True)
