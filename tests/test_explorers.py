@@ -1,6 +1,7 @@
 """What all explorers share: what the panel promises, for all seven; and a picture of one's own."""
 
 import gc
+import xml.etree.ElementTree as ET
 from html import escape
 from urllib.parse import unquote
 
@@ -14,7 +15,7 @@ from torch.utils.hooks import RemovableHandle
 
 from course_utils import explorers
 from course_utils.explorers import feature_maps, grad_cam, guided_backprop
-from course_utils.explorers.markup import make_paragraph, make_problem, make_table
+from course_utils.explorers.markup import draw_picture, make_paragraph, make_problem, make_table
 from course_utils.explorers.own_picture import OwnPicture
 from course_utils.explorers.panel import Explorer, View
 from course_utils.root import CourseError
@@ -29,6 +30,12 @@ WHITE = "your own picture (3, 224, 224) 1.00000"
 def test_words_are_escaped_and_no_problem_has_no_box():
     markup = make_paragraph("<b>x") + make_problem("<b>x") + make_table(["<b>x"], [["<b>x", "<b>x"]], "<b>x")
     assert (markup.count("<b>x"), markup.count("&lt;b&gt;x"), make_problem("")) == (0, 6, "")
+
+
+def test_a_picture_is_as_wide_as_its_title():
+    """At some 9 px for each character."""
+    narrow, wide = (ET.fromstring(draw_picture(200, 50, "x" * count, "", "", [])) for count in (10, 50))
+    assert (narrow.get("width"), float(wide.get("width")) > 9 * 50) == ("200", True)
 
 
 class Upload(Explorer):

@@ -289,3 +289,7 @@ def test_the_minutes_are_those_of_the_stated_model(tmp_path):
     path.write_text(LESSON_OF_MINUTES.replace("More: ", "").replace('["more"]', "[]"), encoding="utf-8")
     assert learner(path).cells[0].source.splitlines()[2] == "**Minutes:** 25."
     assert pace.say_minutes(pace.parts(read_whole(path).cells, "91")) == "**Minutes:** 25.", "the line counts nothing"
+    more = [
+        pace.Part("c", "s", pace.MORE, title, minutes, ()) for title, minutes in (("To look up", 0), ("To read", 4))
+    ]
+    assert pace.say_minutes(more) == "**Minutes:** core 0, all of it 4. Leave out first: *To read* (4)."

@@ -93,16 +93,16 @@ def test_before_the_call_only_the_hooks_and_the_input_are_there():
 
 def test_each_step_tells_one_thing_in_the_order_in_which_torch_does_it():
     hooks = [("relu", BACKWARD), ("relu", "full backward pre-hook"), ("fc2", "forward pre-hook")]
-    told = [tell_hooks("small net", hooks, step).sentence.split(". ")[0] for step in range(1, 11)]
+    told = [tell_hooks("small net", hooks, step).sentence.partition(". 3 hooks")[0] for step in range(1, 11)]
     assert [words.partition(": ")[2].rstrip(".") for words in told] == [
         "fc1 returns [7, -13, 27, -29]",
         "relu returns [7, 0, 27, 0]",
-        "the forward pre-hook on fc2 sees input [7, 0, 27, 0]",
+        "the forward pre-hook on fc2 fires. It sees input [7, 0, 27, 0]",
         "fc2 returns [89]",
         "the gradient [1] reaches the output of fc2",
-        "the full backward pre-hook on relu sees grad_output [1, 2, 3, 4]",
+        "the full backward pre-hook on relu fires. It sees grad_output [1, 2, 3, 4]",
         "the gradient [1, 2, 3, 4] reaches the output of relu",
-        "the full backward hook on relu sees grad_output [1, 2, 3, 4] and grad_input [1, 0, 3, 0]",
+        "the full backward hook on relu fires. It sees grad_output [1, 2, 3, 4] and grad_input [1, 0, 3, 0]",
         "the gradient [1, 0, 3, 0] reaches the output of fc1",
         "the gradient [22, 26, 30] reaches the input",
     ]
@@ -111,14 +111,15 @@ def test_each_step_tells_one_thing_in_the_order_in_which_torch_does_it():
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize(("model", "name"), [(model, name) for model in MODELS for name in module_names(model)])
 def test_the_picture_says_the_same_and_nothing_runs_into_its_neighbour(model, name, effect):
-    """Estimated with 7.83 px for each monospaced character of 13 px, and 7 px for one of the words of a hook."""
-    story = tell_hooks(model, [(name, "forward hook", effect), (name, "full backward pre-hook", effect)])
+    """Estimated with 7.83 px for each monospaced character of 13 px, 7.25 for one of the words of a hook."""
+    kinds = ("forward hook", "full backward pre-hook", BACKWARD)
+    story = tell_hooks(model, [(name, kind, effect) for kind in kinds])
     root = ET.fromstring(story.picture)
     texts = [each.text for each in root.findall(".//{*}text")]
     lines = [line for line in story.facts if line.tells()]
     for line in lines:
         assert {line.down, line.up} - {""} <= set(texts)
-        wide = 7 if line.what == "hook" else 7.83
+        wide = 7.25 if line.what == "hook" else 7.83
         assert 28 + wide * (len(line.down) + len(line.up)) <= model_hooks.WIDTH - 2 * model_hooks.LANE
     ends = [line.y for line in story.facts]
     assert ends == sorted(ends), "each stands below the one before"

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 
 import nbformat
@@ -13,8 +14,10 @@ from course_utils.authoring import source
 from course_utils.exercises.declaration import find_prediction
 from course_utils.exercises.predictions import HIDDEN
 from course_utils.exercises.saved_progress import FILE, MARKER
+from course_utils.explorers import GradientFlow, TheCase
 from course_utils.lab import saving
 from course_utils.lab.saving import WIDGET_STATE, WIDGET_VIEW, before_save, settle
+from course_utils.vision import pictures
 
 ASKED = find_prediction("hook_on_w")  # 5, 10, 15, 30 (right)
 ANSWER = "It is 30"
@@ -63,6 +66,17 @@ def test_before_the_commit_no_answer_is_saved_and_every_widget_says_how_to_wake_
     assert (error["ename"], note["data"]["text/plain"][: len(HIDDEN)]) == ("E", HIDDEN)
     assert ANSWER not in read_html(explanation)
     assert "opens as soon as you have committed" in read_html(explanation)
+
+
+@pytest.mark.parametrize("make", [TheCase, GradientFlow])
+def test_an_explorer_that_somebody_runs_is_saved_with_its_picture_and_its_sentence(lesson, monkeypatch, make):
+    monkeypatch.setattr(pictures, "running_cell", lambda: "a-cell-that-somebody-runs")
+    explorer = make()
+    data, metadata = explorer._repr_mimebundle_()
+    lesson.cells[1].outputs = [new_output("display_data", data, metadata=metadata)]
+    saved = read_html(settle(lesson, {})["cells"][1])
+    assert f"<p>{explorer.sentence}</p>" in saved
+    assert re.search("<(img alt|svg .*aria-label)=", saved)
 
 
 def test_after_the_commit_question_output_and_explanation_are_saved_with_the_answer(lesson):

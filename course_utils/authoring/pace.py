@@ -148,5 +148,5 @@ def say_minutes(found: Sequence[Part]) -> str:
     if not titles:
         return f"**Minutes:** {core}."
     minutes = {title: total([part for part in found if part.because == title], MORE) for title in titles}
-    named = ", ".join(f"*{title}* ({takes})" for title, takes in minutes.items())
+    named = ", ".join(f"*{title}* ({takes})" for title, takes in minutes.items() if takes)
     return f"**Minutes:** core {core}, all of it {whole}. Leave out first: {named}."

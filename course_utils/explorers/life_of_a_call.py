@@ -264,7 +264,9 @@ class LifeOfACall(Explorer):
             "choices": widgets.HBox(),
             **{name: widgets.HTML() for name in ("registered", "parts", *BESIDE)},
         }
-        wide, top = {"flex": "1 1 330px", "min_width": "0"}, {"flex_flow": "row wrap", "align_items": "flex-start"}
+        wide = {"flex": "1 1 330px", "min_width": "0"}
+        top = {"flex_flow": "row wrap", "align_items": "flex-start", "grid_gap": "16px"}
+        top["min_height"] = "360px"  # as where most is told
         beside = widgets.VBox([controls[name] for name in BESIDE], layout=wide)
         told = widgets.HBox([controls["parts"], beside], layout=top)
         hooks = [("place",) if self._own else ("relu", "place"), HOOK_KINDS, ("registered", "clear"), "skipped"]
@@ -337,12 +339,12 @@ class LifeOfACall(Explorer):
         rows = [(str(number), *guess) for number, guess in enumerate(self._guesses, 1)]
         drawing = CallPicture(self._moments, place, self._model, self._hooks)
         # What is saved in a notebook must not depend on the release: the source comes with the first move.
-        later = "Move the slider: here you will read the source of each part, as it is in your torch."
+        later = "Press Next: here you will read the source of each part, as it is in your torch."
         more = {
             "registered": markup.wrap_words(f"Registered, in this order: {', '.join(names) or 'no hook'}."),
             "reply": self._reply,
             "guesses": markup.make_table(("hook", "you said", "it was"), rows, "Predicted and actual") if rows else "",
-            "parts": _write_list(drawing.list_parts(), markup.wrap_words("► now ● has run ○ waits - skipped")),
+            "parts": _write_list(drawing.list_parts(), markup.wrap_words("(► now, ● has run, ○ waits, - skipped)")),
             "fired": _write_list(drawing.list_fired()),
             "source": show_source(self._moments[place]) if self._live else markup.wrap_words(later),
         }

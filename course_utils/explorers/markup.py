@@ -96,6 +96,7 @@ def draw_picture(width: float, height: float, title: str, sentence: str, body: s
 
     One that is wider than the page scrolls: it hardly shrinks, and its title stands where the page begins.
     """
+    width = max(width, 12 + 9.3 * len(title))  # a title is cut off nowhere
     words = {"label": ". ".join(filter(None, [title, *parts])), "title": title, "sentence": sentence}
     look = {"least": f"min-width:{px(0.93 * width)}px;" if width > PAGE else "", "colour": _COLOUR}
     words = {name: escape(each) for name, each in words.items()}

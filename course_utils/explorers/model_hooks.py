@@ -31,7 +31,7 @@ TOLD = {
     "full backward pre-hook": {"grad_output": 0},
     "full backward hook": {"grad_output": 1, "grad_input": 0},
 }
-WIDTH, TOP, LANE, INDENT, PAD = 720, 40, 60, 14, 8
+WIDTH, TOP, LANE, INDENT, PAD = 860, 40, 60, 14, 8  # what a hook tells fits between the two ways
 LINE, BOX, MIDDLE = 24, 34, 11  # heights of a line and of a module, and where the middle of a line is
 ROOM = 3  # so many hooks fit in before the picture grows
 
@@ -186,6 +186,8 @@ def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = (), step: int = -1) 
     past = run.events[: run.events.index(now) + 1] if step else []
     title = f"Step {step} of {len(stops)}: {_tell_event(placements, now)}" if step else "The call has not begun"
     sentence = f"{title}."
+    if now and now.what == "hook":
+        sentence = f"{sentence} It {tell_hook(placements[now.hook], now)}."
     if step == len(stops):
         sentence = f"{sentence} {_summarise(placements, run, plain)}"
     elif not step:
@@ -201,7 +203,7 @@ def _tell_event(placements: Sequence[Placement], event: Event) -> str:
         where = "the input" if event.module == "x" else f"the output of {event.module}"
         return f"the gradient {format_tensor(event.value[0])} reaches {where}"
     module, kind, _ = placements[event.hook]
-    return f"the {kind} on {module or 'the model'} {tell_hook(placements[event.hook], event)}"
+    return f"the {kind} on {module or 'the model'} fires"
 
 
 def tell_hook(placement: Placement, event: Event) -> str:

@@ -215,7 +215,7 @@ def make_class_controls(photo: Subject | None, kind: str = KINDS[0]) -> dict[str
     if photo is None:
         return {"kind": make_choice(widgets.ToggleButtons, "Class", KINDS, kind, width=74), "other": other}
     likeliest = {f"{name} ({share:.0%})": name for name, share in find_likeliest(photo).items()}
-    other.options, other.layout = load_real().classes, {"width": "330px"}
+    other.options, other.layout = load_real().classes, {"width": "370px"}
     other.placeholder, other.continuous_update = "any class, or: one rather than another", False
     choice = make_choice(widgets.Dropdown, "Class", likeliest, next(iter(likeliest.values())), width=300)
     return {"kind": choice, "other": other}

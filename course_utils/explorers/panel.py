@@ -15,13 +15,13 @@ from torch import Tensor
 
 from course_utils.explorers.markup import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
 from course_utils.root import CourseError, require
-from course_utils.show import make_panel, say_how_to_wake
+from course_utils.show import code_spans, make_panel, say_how_to_wake
 from course_utils.vision.pictures import Picture, png
 
 SHOWN = ("picture", "sentence", "problem")
 WIDEST = "1300px"
 STEPS = ("step", "back", "next")  # the controls of `make_steps`
-WRAPPED = {"flex_flow": "row wrap", "align_items": "center"}
+WRAPPED = {"flex_flow": "row wrap", "align_items": "center", "min_height": "33px"}  # as with a Combobox
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,8 @@ class Explorer:
             data, metadata = {"image/svg+xml": still}, {}
         else:
             data, metadata = still._repr_mimebundle_()
+            if "text/html" in data:  # where somebody runs the cell: what is saved of it
+                data["text/html"] += f"<p>{code_spans(self.sentence)}</p>"
         return {**data, **self.widget._repr_mimebundle_(), "text/plain": self.sentence}, metadata
 
 

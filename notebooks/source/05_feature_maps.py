@@ -1036,9 +1036,9 @@ check(channel_means)
 # %% [markdown] tags=["more"]
 # ## More: Your network, your picture
 #
-# Here are the channels that respond most, in the last layer that still has maps. For a network and a picture of your
-# own, change `own_network` and `own_image` at the top of the lesson and run it again, or run `make handout LESSON=05
-# NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
+# Here are the channels that respond most, in the last layer with maps. The picture is the one that you chose in
+# the explorer, if any. For others, change `own_network` and `own_image` at the top of the lesson and run it again, or run
+# `make handout LESSON=05 NETWORK=resnet34 IMAGE=photo.jpg`, which writes a page.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Use a picture from the room if there is one. Ask before it is shown which part of the picture the

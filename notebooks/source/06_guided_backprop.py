@@ -1041,9 +1041,10 @@ check(stop_in_place)
 # %% [markdown] tags=["more"]
 # ## More: Your network, your picture
 #
-# Here are the two gradients for the class that you chose, otherwise for the likeliest one. For a network, a picture and a
-# class of your own, change the names that begin with `own_` at the top of the lesson and run it again, or run
-# `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which writes a page.
+# Here are the two gradients for the class that you chose, otherwise for the likeliest one. The picture is your own, if you
+# have chosen one in an explorer. For another network, file or class, change the names that begin with `own_` at the top of
+# the lesson and run it again, or run `make handout LESSON=06 NETWORK=resnet34 IMAGE=photo.jpg CLASS="tiger cat"`, which
+# writes a page.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask for the class that the room would like to see explained, and for one that is surely not in

@@ -1207,8 +1207,9 @@ why("the_astronaut")
 # %% [markdown] tags=["more"]
 # ## More: Your network, your picture
 #
-# Change `own_network` and `own_image` at the top of the lesson and run it again, or let
-# `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg` write a page. Each map has its own scale, so read the shares first.
+# The picture is your own, if you have chosen one in an explorer. For another network or file, change `own_network` and
+# `own_image` at the top of the lesson and run it again, or let `make handout LESSON=07 NETWORK=resnet34 IMAGE=photo.jpg`
+# write a page. Each map has its own scale, so read the shares first.
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Take a photograph of the room if there is time. Read the share first and the picture afterwards:

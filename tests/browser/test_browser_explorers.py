@@ -120,6 +120,18 @@ def test_a_gradient_that_was_committed_to_is_followed_until_it_arrives(explorer)
     assert explorer.panel.locator('[role="status"]').filter(has_text="You expected 7 at").count() == 1
 
 
+def test_a_panel_keeps_its_height_with_a_photograph(explorer):
+    photographs, heights = explorer.panel.get_by_label("Photograph"), set()
+    if not photographs.count():
+        pytest.skip("this explorer takes no photograph")
+    for index in (2, 0, 1):
+        before = explorer.look()
+        photographs.select_option(index=index)
+        explorer.wait_for_picture(before)
+        heights.add(round(explorer.panel.bounding_box()["height"]))
+    assert len(heights) == 1, heights
+
+
 def test_handles_and_pictures_have_words(explorer):
     """Those of ipywidgets and of JupyterLab alone have none."""
     handles = explorer.panel.locator(".noUi-handle").all()

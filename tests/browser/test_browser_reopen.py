@@ -139,6 +139,14 @@ def test_without_the_courses_settings_a_sentence_stands_where_a_widget_was(brows
         window.run_all()
         window.cell(0).get_by_role("radio").first.wait_for()
         save(window)
+        window.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+        panel = window.cell(0).locator(".course-panel.jupyter-widgets-disconnected").first
+        panel.wait_for()
+        shown = "each => [getComputedStyle(each, '::before').content, getComputedStyle(each, '::before').display]"
+        assert "Run this cell to wake it" in panel.evaluate(shown)[0]
+        signs = [each.evaluate(shown)[1] for each in panel.locator(".jupyter-widgets-disconnected").all()]
+        assert set(signs) == {"none"}
+        take_picture(window.cell(0), pictures, f"restarted-{front_end}")
         window.page.close()
     assert len(find_views(lab.work / "plain.ipynb")) == 1
     with lab_page.start_lab(tmp_path, front_end=front_end) as lab:
