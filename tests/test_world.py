@@ -28,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from course_utils.exercises.cases import Case
+from course_utils.exercises.engine import find
 from course_utils.exercises.evidence import observe_all
 from course_utils.exercises.judging import judge
 
@@ -303,3 +304,14 @@ def test_what_honest_answers_change_by_the_way_is_put_back_without_a_word(name, 
     assert changed_by(BY_THE_WAY[name]) == []
     assert numbers() == before
     assert observe() == fresh
+
+
+def writes_into_the_table_of_all(module, kind):
+    everywhere = getattr(modules, f"_global_{kind}")
+    everywhere.update(getattr(module, f"_{kind}"))
+    return dict(everywhere)
+
+
+def test_a_hook_for_all_modules_is_noticed_also_where_the_case_has_some_itself():
+    outcome = find("hooks_in_order").check(writes_into_the_table_of_all, 0)
+    assert "changed hooks on all modules and did not undo that" in str(outcome)

@@ -204,6 +204,7 @@ def _run(function: Callable, case: Case, world: World, limit: float) -> Evidence
     """Run an answer and what comes after it: what was returned, seen and raised, and what it left changed for all."""
     found: Evidence = {"raised": None, "seen": {}}
     returned, during = None, "call"
+    world.begin_case()
     try:
         with time_limit(limit):
             try:

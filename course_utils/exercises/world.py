@@ -416,7 +416,7 @@ class World:
 
     def __init__(self) -> None:
         self.changed: list[str] = []
-        self._settings = [setting.read() for setting in SETTINGS]
+        self._first = self._settings = [setting.read() for setting in SETTINGS]
         self._functions = _read_functions()
         self._builtins, self._modules = vars(builtins).copy(), sys.modules.copy()
         self._random = random.getstate(), np.random.get_bit_generator()
@@ -430,9 +430,14 @@ class World:
     def __exit__(self, *_: object) -> None:
         self._put_modules_back()
         self._tell(_put_functions_back(self._functions))
+        self._settings = self._first
         self.put_back()
         random.setstate(self._random[0])
         np.random.set_bit_generator(self._random[1])
+
+    def begin_case(self) -> None:
+        """Take what is there now for what has to stay: a case may have hooks for all modules, and takes them away."""
+        self._settings = [setting.read() for setting in SETTINGS]
 
     def keep_python_running(self) -> None:
         """Put back that without which no code runs: Python's own functions, and the modules that were loaded."""

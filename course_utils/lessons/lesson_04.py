@@ -155,8 +155,9 @@ def takes_fast_path(rng):
         words = f"a module with {situation}"
         for kind, name in WORDS.items():
             words = words.replace(kind, name)
-        with in_tables(*entries):
-            yield Case({"module": module}, shown=words)
+        grad_enabled = situation != "a local backward_hooks"
+        with in_tables(*entries), torch.set_grad_enabled(grad_enabled):
+            yield Case({"module": module}, shown=words if grad_enabled else f"{words}, asked inside torch.no_grad()")
     module = nn.Linear(1, 1)
     yield Case({"module": module}, shown="a module without a hook, which you will be asked about again")
     with in_tables((module, "forward_hooks", 5, do_nothing)):
@@ -218,10 +219,14 @@ def hooks_in_order(rng):
             words = f"a hook of {owner} that removes itself when it runs, and a caller who empties your dict"
             yield Case({"module": module, "kind": kind}, empty, shown=words)
 
-    kind, module = rng.choice(KINDS), nn.Identity()
-    with in_tables((module, kind, 6, do_nothing), (None, kind, 5, do_nothing)):
-        words = "one function that is a hook of the module and of all modules"
-        yield Case({"module": module, "kind": kind}, shown=words)
+    kind, module, outputs = rng.choice(KINDS), nn.Identity(), _Outputs()
+
+    def is_the_same(hooks):
+        return {"whether the list is the very hook of the table": hooks.get(7) is outputs}
+
+    with in_tables((module, kind, 6, do_nothing), (None, kind, 5, do_nothing), (module, kind, 7, outputs)):
+        words = "one function that is a hook of the module and of all modules, and an empty list that is a hook"
+        yield Case({"module": module, "kind": kind}, is_the_same, shown=words)
 
 
 @exercise

@@ -189,7 +189,7 @@ def halve_output(rng):
         return found | {"the output after handle.remove()": layer(x)}
 
     yield Case({"layer": layer}, halved, shown="a Linear layer with a hook that adds 1")
-    identity, y = nn.Identity(), rng.whole(3)
+    identity, y = nn.Sequential(nn.Identity()), rng.whole(3)
 
     def same_tensor(_):
         return {"the output": identity(y), "the input afterwards": y}
@@ -207,8 +207,11 @@ def forget_gradient(rng):
         def twice(handle, leaf=leaf, x=x, seen=seen):
             (leaf * x).sum().backward()
             found = {"leaf.grad after backward": leaf.grad, "x.grad": kept(x.grad)}
-            (leaf * x).sum().backward()
-            found |= {"leaf.grad after a second backward": leaf.grad, "what earlier hooks on leaf saw": list(seen)}
+            early = x.register_hook(lambda _: seen.append(leaf.grad))  # backward comes to x after it has completed leaf
+            (leaf * (2 * x)).sum().backward()
+            early.remove()
+            found |= {"leaf.grad after a second backward": leaf.grad}
+            found |= {"what earlier hooks on leaf saw, and leaf.grad when the second backward came to x": list(seen)}
             (0 * leaf).sum().backward()
             found |= {"leaf.grad after a third backward, of zeros,": leaf.grad}
             (leaf**3).sum().backward(create_graph=True)
