@@ -255,11 +255,12 @@ def test_an_untouched_lesson_with_a_wrong_answer_is_not_run_as_a_whole():
 
 
 def test_of_a_whole_notebook_the_students_cells_run_and_what_they_use_of_the_lessons():
-    notebook = notebook_with(TENSOR_HOOKS, {"scale_gradient": TWO})
+    bound_below = "def keep_positive(tensor): return hooked(tensor)"  # by `%run`, say; the lesson has its own later on
+    notebook = notebook_with(TENSOR_HOOKS, {"scale_gradient": TWO, "keep_positive": bound_below})
     add_cell(notebook, "mine = change_gradient", at=len(notebook.cells))
     add_cell(notebook, "this is ( not Python", at=len(notebook.cells))
     cells = read_notebook(nbformat.writes(notebook).encode(), TENSOR_HOOKS.name).cells
     firsts = [text.strip().partition("\n")[0].partition("(")[0] for text in cells]
-    assert firsts[-3:] == ["def scale_gradient", "mine = change_gradient", "this is "]
-    assert "def change_gradient" in "\n".join(cells)
+    assert firsts[-4:] == ["def scale_gradient", "def keep_positive", "mine = change_gradient", "this is "]
+    assert "def change_gradient" in "\n".join(cells) and "hooked = " not in "\n".join(cells)
     assert len(cells) < 8, "and not the rest of the lesson"

@@ -160,8 +160,12 @@ def choose_cells(cells: Sequence[Cell], lesson: Lesson) -> list[str]:
     A cell that is the lesson's is no news: of these only the definitions are there that the student's code uses.
     """
     own = {number for number, _ in find_own(cells, lesson)} | {at for at, cell in enumerate(cells) if cell.error}
-    uses = {name for number in own for each in cells[number].statements for name in each.uses}
-    needed = Names(cells, lesson.cells).find_needed(uses, len(cells))
+    names, needed = Names(cells, lesson.cells), {}
+    for own_cell in own:
+        uses = {name for each in cells[own_cell].statements for name in each.uses}
+        found = names.find_needed(uses, own_cell)
+        needed |= {place: each for place, each in found.items() if place[0] <= own_cell}  # what follows, it did not see
+    needed = dict(sorted(needed.items()))
     texts = [each.source for (number, _), each in needed.items() if number < 0]
     for number, cell in enumerate(cells):
         chosen = "\n".join(each.source for (of, _), each in needed.items() if of == number)
