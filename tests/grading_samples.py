@@ -20,7 +20,7 @@ from course_utils.exercises.answers import Answer
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.grading.answers import CollectedAnswer, collect_answers
 from course_utils.grading.definitions import read_cells
-from course_utils.grading.evidence import Judged, judge_answer, seed_for, to_score
+from course_utils.grading.evidence import judge_answer, seed_for, to_score
 from course_utils.grading.report import Score
 from course_utils.grading.sandbox import driver
 from course_utils.grading.sandbox.key import Key
@@ -69,10 +69,10 @@ def answer_to(name: str, source: str) -> CollectedAnswer:
 
 def judge(answer: CollectedAnswer, ran: Ran, key: Key | None = None) -> Score:
     """Ann's score for an answer by what came of it, before nbval is asked."""
-    judged = Judged(answer.outcome)
+    judged = to_score(answer.exercise, answer.outcome)
     if not answer.outcome:
         judged = judge_answer(answer.exercise, key or key_of(answer.exercise.name, SEED), ran)
-    return to_score("ann", START.name, answer.exercise, judged, ran.seconds)
+    return replace(judged, student="ann", lesson=START.name, seconds=ran.seconds)
 
 
 class DeskHere(Closing):
@@ -142,6 +142,11 @@ def give(folder: Path, **answers: str) -> None:
     """Hand in a notebook with this answer to `largest` for each student."""
     for student, text in answers.items():
         hand_in(folder, student, START, notebook_with(START, {"largest": text}))
+
+
+def read_scores(report: str | Path) -> list[dict]:
+    """The rows of `scores.json` in the report's folder."""
+    return json.loads(Path(report, "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
 def raw_notebook(*cells: str | dict) -> bytes:

@@ -3,12 +3,11 @@
 import zipfile
 
 import pytest
-from grading_samples import START, put
+from grading_samples import START, put, read_scores
 
 from course_utils.exercises.engine import exercises_of
 from course_utils.grading.grade import run
 from course_utils.grading.gradescope import TOO_WEAK, grade_submission, to_results, write_bundle
-from course_utils.grading.report import read_scores
 
 ROWS = [
     {"lesson": "01_a", "exercise": "f", "points": 2, "possible": 2, "stage": "passed", "sentence": "", "cause": ""},

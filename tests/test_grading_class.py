@@ -26,6 +26,7 @@ from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import MEBIBYTE, Limits
 from course_utils.grading.sandbox.walls import FIRST_USER, USERS
 from course_utils.grading.submissions import find_submissions
+from course_utils.grading.verdict import make_verdict_notebook
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
 STOPPED = "did not come to an end in time"
@@ -65,8 +66,9 @@ def graded(tmp_path_factory):
         patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("TMPDIR", str(temporary))
         with ForkEngine(lanes=2) as crew:
-            options = {"crew": crew, "memory": memory, "limits": LIMITS, "record": report / "verdicts.ipynb"}
+            options = {"crew": crew, "memory": memory, "limits": LIMITS}
             found = grade(find_submissions(folder, LESSONS), **options)
+        (report / "verdicts.ipynb").write_text(make_verdict_notebook(found.scores))
     write_scores(found.scores, report, found.isolation)
     write_pages(found.scores, report, found.isolation)
     left, deadline = others() - running, time.monotonic() + GONE_SECONDS

@@ -158,7 +158,7 @@ def needed(*sources, of=None):
 @pytest.mark.parametrize(
     ("cells", "expected"),
     [
-        (["import torch as t\nfrom torch import nn, jit"], ["import torch as t", "from torch import nn"]),
+        (["import torch as t\nfrom torch import nn, jit"], ["import torch as t", "from torch import nn, jit"]),
         (["def nn(): return deep\ndeep = 3\nt = x = nn"], ["def nn(): return deep", "deep = 3", "t = x = nn"]),
         (["t = 1\nnn = t + 1", "t = 5"], ["t = 1", "nn = t + 1", "t = 5"]),  # each as it was in its time
         (["t = nn = 1\nt.patched = 2\nprint(t)\nnn.run()\nt += 1"], ["t = nn = 1", "t += 1"]),
@@ -246,6 +246,12 @@ def test_the_whole_notebook_may_do_better_where_there_is_more_code_of_the_studen
     assert only(collect_answers(read_cells(raw_notebook(*cells)), START), "largest").whole == whole
 
 
+def test_an_untouched_lesson_has_no_attempt_in_it_whatever_it_shows():
+    for lesson in LESSONS.values():
+        answers = read_notebook(nbformat.writes(notebook_with(lesson, {})).encode(), lesson.name).answers
+        assert {each.outcome and each.outcome.stage for each in answers} <= {Stage.NOT_ATTEMPTED}, lesson.name
+
+
 def test_an_untouched_lesson_with_a_wrong_answer_is_not_run_as_a_whole():
     for lesson in LESSONS.values():
         answers = {each.name: f"def {each.name}(*_): return 0\n" for each in lesson.exercises}
@@ -255,11 +261,13 @@ def test_an_untouched_lesson_with_a_wrong_answer_is_not_run_as_a_whole():
 
 
 def test_of_a_whole_notebook_the_students_cells_run_and_what_they_use_of_the_lessons():
-    notebook = notebook_with(TENSOR_HOOKS, {"scale_gradient": TWO})
+    bound_below = "def keep_positive(tensor): return hooked(tensor)"  # by `%run`, say; the lesson has its own later on
+    notebook = notebook_with(TENSOR_HOOKS, {"scale_gradient": TWO, "keep_positive": bound_below})
     add_cell(notebook, "mine = change_gradient", at=len(notebook.cells))
     add_cell(notebook, "this is ( not Python", at=len(notebook.cells))
     cells = read_notebook(nbformat.writes(notebook).encode(), TENSOR_HOOKS.name).cells
     firsts = [text.strip().partition("\n")[0].partition("(")[0] for text in cells]
-    assert firsts[-3:] == ["def scale_gradient", "mine = change_gradient", "this is "]
+    assert firsts[-4:] == ["def scale_gradient", "def keep_positive", "mine = change_gradient", "this is "]
     assert "def change_gradient" in "\n".join(cells)
+    assert "hooked = " not in "\n".join(cells)
     assert len(cells) < 8, "and not the rest of the lesson"

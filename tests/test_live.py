@@ -10,9 +10,10 @@ import urllib.request
 
 import pytest
 
+from course_utils.authoring.item_analysis import read_class
 from course_utils.exercises import asking, check, classroom, engine, predict, saved_progress, why
 from course_utils.exercises.engine import find
-from course_utils.grading.report import Score, read_class, write_pages
+from course_utils.grading.report import Score, write_pages
 from course_utils.live import handlers, join, member, people, screens, server
 from course_utils.live.material import lessons, plan_of, settings_of
 from course_utils.live.room import Room

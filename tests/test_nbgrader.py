@@ -8,12 +8,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from grading_samples import read_scores
 from lesson_runs import run_python
 
 from course_utils.authoring import build, source
 from course_utils.authoring.editions import BEGIN, END, make_assignment, mark_solution, write_assignments
 from course_utils.exercises.engine import exercises_of
-from course_utils.grading.report import read_scores
 from course_utils.root import ROOT
 
 LESSON = "01_tensor_hooks"

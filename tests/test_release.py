@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from grading_samples import read_scores
 from lesson_runs import run_python
 from test_readme import find_broken
 
@@ -19,7 +20,6 @@ from course_utils.authoring import build, release, source
 from course_utils.exercises import classroom, recorded
 from course_utils.exercises.engine import exercises_of
 from course_utils.exercises.timelines import compare_runs
-from course_utils.grading.report import read_scores
 from course_utils.root import ROOT, CourseError, write_whole
 
 EXERCISES = {each.name: each for each in exercises_of()}

@@ -9,11 +9,13 @@ stays fair where not everybody has answered the same items. All intervals are th
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from statistics import median_low
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from course_utils.authoring import pace
 from course_utils.authoring.source import choose, defined_name, learner, tags_of
 from course_utils.exercises.declaration import called_with, name_of, predictions_of, read_declarations
 from course_utils.exercises.outcome import Stage
+from course_utils.root import CourseError
 
 FEW = 40  # answers: of an item with fewer, nothing is doubted
 LEAST_EACH = 5  # who passed, and who did not: else there is no discrimination
@@ -225,6 +228,27 @@ def answers_in_class(said: Mapping[str, Any]) -> list[Answer]:
                 wrong = [vote for vote in chosen if vote != right[name]]
                 found.append(Answer(str(number), name, chosen[0] == right[name], wrong))
     return found
+
+
+class InClass(NamedTuple):
+    """What a class that learned together has left: what its answers say, its votes by prediction, and by exercise how
+    many questions about their own code learners answered, and how many of them right.
+    """
+
+    study: Study
+    votes: Mapping[str, Sequence[int]]
+    questions: Mapping[str, Sequence[int]]
+
+
+def read_class(path: Path) -> InClass:
+    """What stands in the file that a class left."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        counted = said["predictions"], said.get("questions", {})  # older files have no questions
+        votes, questions = ({name: [*map(int, counts)] for name, counts in each.items()} for each in counted)
+        return InClass(study(answers_in_class(said)), votes, questions)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise CourseError(f"{path} is not a file that `make class` wrote.") from None
 
 
 def find_place(item: str) -> str:

@@ -175,7 +175,7 @@ def _show_tensor(value: Plain) -> str:
     if not value["values"] and max(value["shape"], default=0) > MAX_SHOWN:  # a row without a number is one all the same
         return name_type(value)
     has_points = value["dtype"].startswith(("float", "bfloat", "complex"))
-    texts = [number_text(number, has_points) for number in value["values"]]
+    texts = [number_text(number, has_points) for number in value["values"][: MAX_SHOWN + 1]]
     if len(texts) > MAX_SHOWN:
         return f"{name_type(value)} that begins with {', '.join(texts[:4])}"
     if value["dtype"].startswith("complex"):

@@ -7,14 +7,14 @@ as a whole may still do what was asked for; what is run then is chosen here too.
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.outcome import Outcome, Stage
 from course_utils.grading.definitions import DEFINES, Cell, Names, Place, Statement, inner_definitions, read_cells
 from course_utils.grading.similar import name_alike
-from course_utils.grading.submissions import Lesson, known_lessons
+from course_utils.grading.submissions import Lesson, read_lessons
 
 DEFINITION = re.compile(r"^[ \t]*(?:async\s+def|def|class)\s+(\w+)\b", re.MULTILINE)
 BLANK = "the answer cell is as it came."
@@ -39,7 +39,6 @@ class CollectedAnswer:
 
     @property
     def text(self) -> str:
-        """All that the student wrote for it."""
         return "\n\n".join([*self.support, self.source.strip()])
 
 
@@ -53,7 +52,7 @@ class CollectedNotebook:
 
 def read_notebook(data: bytes, lesson: str) -> CollectedNotebook:
     """What is graded of a notebook file for the lesson of that name; `CourseError` if it is no notebook."""
-    cells, found = read_cells(data), known_lessons()[lesson]
+    cells, found = read_cells(data), read_lessons()[lesson]
     answers = collect_answers(cells, found)
     return CollectedNotebook(answers, choose_cells(cells, found) if any(each.whole for each in answers) else ())
 
@@ -63,24 +62,27 @@ def read_texts(data: bytes, lesson: str) -> dict[str, str]:
     return {each.exercise.name: each.text for each in read_notebook(data, lesson).answers if each.source}
 
 
-def find_answer(name: str, cells: list[Cell], lasting_id: str | None) -> tuple[int, Statement | None] | None:
+def find_answer(
+    name: str, cells: Sequence[Cell], lasting_id: str | None, own: Collection[Place]
+) -> tuple[int, int | None, bool] | None:
     """The answer to the exercise `name` among the code `cells`; the lesson's own answer cell has `lasting_id`.
 
-    Returns the number of its cell and the statement that defines it, or None in its place where the cell does not
-    parse; None where nothing has the name. It is the empty skeleton only where there is nothing else.
+    Returns the number of its cell, the position of the statement that defines it, or None where the cell does not
+    parse, and whether it is no answer: the empty skeleton, or what the lesson shows under this name, which is not among
+    the student's `own` statements. That is so only where there is nothing else. None where nothing has the name.
     """
-    own = [at for at, cell in enumerate(cells) if cell.id == lasting_id]
-    ranks = [(own == [at], "answer" in cell.tags, bool(cell.statements), at) for at, cell in enumerate(cells)]
+    its_cell = [at for at, cell in enumerate(cells) if cell.id == lasting_id]
+    ranks = [(its_cell == [at], "answer" in cell.tags, bool(cell.statements), at) for at, cell in enumerate(cells)]
     blank = None
     for *_, number in sorted(ranks, reverse=True):
         cell = cells[number]
-        mine = [each for each in cell.statements if name in each.defines]
-        if mine and not is_blank_answer(name, mine[-1]):
-            return number, mine[-1]
+        mine = [at for at, each in enumerate(cell.statements) if name in each.defines]
+        if mine and (number, mine[-1]) in own and not is_blank_answer(name, cell.statements[mine[-1]]):
+            return number, mine[-1], False
         if mine:
-            blank = blank or (number, mine[-1])
+            blank = blank or (number, mine[-1], True)
         elif cell.error and name in DEFINITION.findall(cell.source):
-            return number, None
+            return number, None, False
     return blank
 
 
@@ -100,12 +102,11 @@ def _is_blank(node: DEFINES) -> bool:
 def collect_answers(cells: list[Cell], lesson: Lesson) -> list[CollectedAnswer]:
     """The answer to each exercise of the lesson."""
     names, own = Names(cells, lesson.cells), find_own(cells, lesson)
-    found = [find_answer(each.name, cells, lesson.answer_ids.get(each.name)) for each in lesson.exercises]
-    for number, answer in filter(None, found):
-        if answer:  # what answers one exercise is no reason to try another anew
-            own.pop((number, cells[number].statements.index(answer)), None)
+    found = [find_answer(each.name, cells, lesson.answer_ids.get(each.name), own) for each in lesson.exercises]
+    # What answers one exercise is no reason to try another anew.
+    rest = own.keys() - {place[:2] for place in found if place}
     return [
-        _collect(exercise, cells, names, own, place) for exercise, place in zip(lesson.exercises, found, strict=True)
+        _collect(exercise, cells, names, rest, place) for exercise, place in zip(lesson.exercises, found, strict=True)
     ]
 
 
@@ -117,24 +118,19 @@ def find_own(cells: Sequence[Cell], lesson: Lesson) -> dict[Place, Statement]:
 
 
 def _collect(
-    exercise: Declaration,
-    cells: list[Cell],
-    names: Names,
-    own: Mapping[Place, Statement],
-    found: tuple[int, Statement | None] | None,
+    exercise: Declaration, cells: list[Cell], names: Names, own: set[Place], found: tuple[int, int | None, bool] | None
 ) -> CollectedAnswer:
     name = exercise.name
     # Without an answer, only cells in which the name occurs can make one.
     has_name = any(re.search(rf"\b{name}\b", cells[number].source) for number in {number for number, _ in own})
     if found is None:
         return CollectedAnswer(exercise, outcome=exercise.not_attempted(MISSING.format(name)), whole=has_name)
-    (number, answer), cell = found, cells[found[0]]
-    if answer is None:
+    (number, first, is_blank), cell = found, cells[found[0]]
+    if first is None:
         return CollectedAnswer(exercise, outcome=_say_no_python(exercise, cell), whole=has_name)
-    if is_blank_answer(name, answer):
+    if is_blank:
         return CollectedAnswer(exercise, outcome=exercise.not_attempted(BLANK), whole=has_name)
     source, binds, uses, travelled = "", set(), set(), set()
-    first = cell.statements.index(answer)
     for at, each in enumerate(cell.statements[first:], first):
         if name in each.binds:  # the answer, and what is made of it
             source += "\n" * (each.line - 1 - source.count("\n")) + each.source + "\n"
@@ -143,7 +139,7 @@ def _collect(
             travelled.add((number, at))
     needed = names.find_needed(uses, number, but=binds)
     support = tuple(each.source for each in needed.values())
-    found_answer = CollectedAnswer(exercise, source, support, whole=bool(own.keys() - travelled))
+    found_answer = CollectedAnswer(exercise, source, support, whole=bool(own - travelled))
     return replace(found_answer, like=name_alike(found_answer.text))
 
 
@@ -159,9 +155,15 @@ def choose_cells(cells: Sequence[Cell], lesson: Lesson) -> list[str]:
 
     A cell that is the lesson's is no news: of these only the definitions are there that the student's code uses.
     """
-    own = {number for number, _ in find_own(cells, lesson)} | {at for at, cell in enumerate(cells) if cell.error}
-    uses = {name for number in own for each in cells[number].statements for name in each.uses}
-    needed = Names(cells, lesson.cells).find_needed(uses, len(cells))
+    own = {at for at, _ in find_own(cells, lesson)} | {at for at, cell in enumerate(cells) if cell.error}
+    last_use = {name: at for at in sorted(own) for each in cells[at].statements for name in each.uses}
+    found = Names(cells, lesson.cells).find_needed(last_use, len(cells))
+    # What the lesson makes of a name below its last use is nothing that the student's code has seen.
+    needed = {
+        (at, place): each
+        for (at, place), each in found.items()
+        if at in own or at <= max((last_use[name] for name in each.binds & last_use.keys()), default=at)
+    }
     texts = [each.source for (number, _), each in needed.items() if number < 0]
     for number, cell in enumerate(cells):
         chosen = "\n".join(each.source for (of, _), each in needed.items() if of == number)

@@ -4,14 +4,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import CollectedAnswer, CollectedNotebook, read_notebook
 from course_utils.grading.desk import Desk
 from course_utils.grading.evidence import (
-    Judged,
     choose_better,
     judge_answer,
     make_notebook_task,
@@ -20,18 +18,15 @@ from course_utils.grading.evidence import (
     split_ran,
     to_score,
 )
-from course_utils.grading.marks import FILE as DECISIONS
-from course_utils.grading.marks import Decision, Rules, decide
 from course_utils.grading.report import NOT_GRADED, NOT_HANDED_IN, UNREADABLE, Score
 from course_utils.grading.resume import GradingMemory
 from course_utils.grading.sandbox.key import Key, ask_for_key
 from course_utils.grading.sandbox.tasks import Engine, Limits, Ran
 from course_utils.grading.submissions import DAMAGED, Submission, printable, read_submission
-from course_utils.grading.verdict import Comparer, compare, make_verdict_notebook
-from course_utils.root import CourseError, write_whole
+from course_utils.grading.verdict import Comparer, compare
+from course_utils.root import CourseError
 
 STOPPED = "the grading was stopped before this was run"
-NOT_YET_WHOLE = "the grading was stopped before the whole notebook was run, which may do better"
 UNREAD = "the file could not be read"
 NO_EXERCISES = "this lesson has no exercises"
 JUDGE_SECONDS = 10.0  # after which no more of a notebook's answers are judged
@@ -39,22 +34,13 @@ JUDGE_SECONDS = 10.0  # after which no more of a notebook's answers are judged
 
 @dataclass
 class Graded:
-    """A row for each exercise, what kept the answers in, and how many submissions were known before.
-
-    `unused` says which of the teacher's decisions are about nothing here.
-    """
+    """A row for each exercise, what kept the answers in, and how many submissions were known before."""
 
     scores: Sequence[Score]
     isolation: list[str]
     known: int
     stopped: bool
     problem: str
-    unused: list[str] = field(default_factory=list)
-
-    def decide(self, decisions: Sequence[Decision], rules: Rules) -> None:
-        """Let the teacher's rules and decisions have the last word."""
-        self.scores, lines = decide(rules.with_parts(self.scores), decisions)
-        self.unused = [f"{DECISIONS}, line {line}: nothing here has what it names." for line in lines]
 
 
 @dataclass
@@ -64,7 +50,7 @@ class _Work:
     submission: Submission
     reason: str
     notebook: CollectedNotebook = field(default_factory=CollectedNotebook)
-    judged: dict[str, Judged] = field(default_factory=dict)
+    judged: dict[str, Score] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     judge_seconds: float = 0.0
     scores: Sequence[Score] = ()
@@ -72,29 +58,18 @@ class _Work:
 
     @property
     def to_run(self) -> list[CollectedAnswer]:
-        """The answers to run by themselves."""
-        return [answer for answer in self.notebook.answers if not answer.outcome and not self.scores]
+        return [each for each in self.notebook.answers if not each.outcome]
 
     @property
     def asked(self) -> list[Declaration]:
         """The exercises of which a key may be needed."""
-        answers = [answer for answer in self.notebook.answers if not answer.outcome or answer.whole]
-        return [] if self.scores else [answer.exercise for answer in answers]
+        return [each.exercise for each in self.notebook.answers if not each.outcome or each.whole]
 
     @property
     def to_run_as_a_whole(self) -> list[Declaration]:
         """The exercises for which the whole notebook may do better."""
-        if self.scores:
-            return []
-        answers = [answer for answer in self.notebook.answers if answer.whole]
-        return [each.exercise for each in answers if not self.judged[each.exercise.name].passed]
-
-    def make_scores(self) -> Iterator[Score]:
-        """The rows of the report for what was judged."""
-        whose = self.submission.student, self.submission.name
-        for answer in self.notebook.answers:
-            name = answer.exercise.name
-            yield to_score(*whose, answer.exercise, self.judged[name], self.seconds.get(name, 0.0), answer.like)
+        answers = [each.exercise for each in self.notebook.answers if each.whole]
+        return [exercise for exercise in answers if not self.judged[exercise.name].passed]
 
 
 def grade(
@@ -103,7 +78,6 @@ def grade(
     crew: Engine,
     desk: Desk | None = None,
     memory: GradingMemory | None = None,
-    record: Path | None = None,
     comparer: Comparer | None = None,
     limits: Limits | None = None,
     progress: Callable[[int], AbstractContextManager[Any]] = lambda total: nullcontext(),
@@ -111,32 +85,23 @@ def grade(
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
     `crew` runs the answers; `desk` reads what students wrote; `memory` knows the secret and what an earlier run has
-    graded; `record` is where the verdict notebook is left; `comparer` the process that will judge it, if it has been
-    started. `progress(total)` is entered as `tqdm`'s bar. Ctrl-C ends the running: what ran until then is judged and
-    kept, the rest has rows that say so.
+    graded; `comparer` is the process that will compare, if it has been started. `progress(total)` is entered as
+    `tqdm`'s bar. Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
-    stopped, problem = False, ""
+    stopped = False
     with desk or Desk() as reader:
         grading = _Grading(submissions, crew, reader, memory, limits or Limits())
         try:
             grading.run(progress)
         except KeyboardInterrupt:
             stopped = True
-            grading.stop()
     scores = compare([row for each in grading.work for row in _rows(each)], comparer)
-    try:
-        if record and any(row.expected for row in scores):
-            write_whole(record, make_verdict_notebook(scores))
-    except OSError as error:
-        problem = f"the verdict notebook cannot be written: {error.strerror}"
     memory.finish(crew.isolation, complete=not stopped)
-    return Graded(scores, memory.isolation, grading.known, stopped, problem or memory.problem)
+    return Graded(scores, memory.isolation, grading.known, stopped, memory.problem)
 
 
 class _Grading:
-    """The submissions of a class, from files to scores."""
-
     def __init__(
         self, submissions: Sequence[Submission], crew: Engine, desk: Desk, memory: GradingMemory, limits: Limits
     ) -> None:
@@ -154,7 +119,7 @@ class _Grading:
         with progress(len(running)) as bar:
             self._run_answers(running, lambda: bar.update() if bar is not None else None)
         for each in unknown:
-            if not each.to_run_as_a_whole:
+            if not each.scores and not each.to_run_as_a_whole:
                 self._finish(each)
         self._run_notebooks([each for each in unknown if each.to_run_as_a_whole])
 
@@ -172,7 +137,9 @@ class _Grading:
             work.reason = f"{UNREAD}: {error}"
         except Exception as error:  # it must not cost the class
             work.reason = f"it could not be graded: {type(error).__name__}: {error}"
-        work.judged = {each.exercise.name: Judged(each.outcome) for each in work.notebook.answers if each.outcome}
+        work.judged = {
+            each.exercise.name: to_score(each.exercise, each.outcome) for each in work.notebook.answers if each.outcome
+        }
 
     def _run_answers(self, running: Sequence[_Work], note: Callable[[], object]) -> None:
         """Run the answers by themselves, and judge them. They run while the keys are made."""
@@ -211,30 +178,25 @@ class _Grading:
             keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
         self._keys = keys
 
-    def _judge(self, work: _Work, exercise: Declaration, ran: Ran) -> Judged:
+    def _judge(self, work: _Work, exercise: Declaration, ran: Ran) -> Score:
         begun = time.monotonic()
         try:
             if work.judge_seconds > JUDGE_SECONDS:
                 raise CourseError("to judge the answers before this one took too long")
             return self._desk.ask(judge_answer, exercise, self._keys[exercise.name], ran)
         except CourseError as error:
-            return Judged(reason=f"what the answer did could not be judged: {error}")
+            return to_score(exercise, reason=f"what the answer did could not be judged: {error}")
         finally:
             work.judge_seconds += time.monotonic() - begun
 
     def _finish(self, work: _Work) -> None:
-        work.scores = [*work.make_scores()]  # all of them or, if the user stops it here, none
+        scores, whose = [], {"student": work.submission.student, "lesson": work.submission.name}
+        for answer in work.notebook.answers:
+            seconds = work.seconds.get(answer.exercise.name, 0.0)
+            scores.append(replace(work.judged[answer.exercise.name], seconds=seconds, like=answer.like, **whose))
+        work.scores = scores  # all of them or, if the user stops it here, none
         if work.scores and all(one.stage != NOT_GRADED for one in work.scores):  # what has no score is run again
             self._memory.keep(work.kept_as, work.scores)
-
-    def stop(self) -> None:
-        """Make scores of what was judged until now. Nothing of it is kept for a second run."""
-        for each in self.work:
-            if each.notebook.answers and not each.scores and len(each.judged) == len(each.notebook.answers):
-                for exercise in each.to_run_as_a_whole:
-                    judged = each.judged[exercise.name]
-                    each.judged[exercise.name] = replace(judged, reason=judged.reason or NOT_YET_WHOLE)
-                each.scores = [*each.make_scores()]
 
 
 def _rows(work: _Work) -> Iterator[Score]:

@@ -30,7 +30,7 @@ ABOVE = re.compile(r"(?:[ \t]*\n)*(?:%%(?:capture|time|timeit|prun)\b.*\n)?(?:[ 
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement at the top level of a cell (of an import one name), and what it does with names."""
+    """A statement at the top level of a cell, and what it does with names."""
 
     source: str
     line: int  # the first one in its cell, decorators included
@@ -119,29 +119,17 @@ def read_cells(data: bytes) -> list[Cell]:
 def join_split_cells(cells: Iterable[Cell]) -> list[Cell]:
     """The cells without empty ones; what begins inside a function or a class belongs to the cell above it.
 
-    One key splits a cell in two. The second part is indented; one of the two is no Python by itself, or the first one
-    ends in a class.
+    One key splits a cell in two; then the second part is indented.
     """
     found: list[Cell] = []
     for cell in (each for each in cells if each.source.strip()):
-        if found and cell.source[0] in " \t" and (_is_open(found[-1]) or not _is_whole(cell)):
+        if found and cell.source[0] in " \t":
             joined = read_cell(f"{found[-1].source}\n{cell.source}", found[-1].id, found[-1].tags)
             if not joined.error:
                 found.pop()
                 cell = joined
         found.append(cell)
     return found
-
-
-def _is_open(cell: Cell) -> bool:
-    return not cell.statements or isinstance(ast.parse(cell.statements[-1].source).body[0], ast.ClassDef)
-
-
-def _is_whole(cell: Cell) -> bool:
-    with contextlib.suppress(SyntaxError), quiet_parser():  # a `return` outside of a function, say
-        compile("\n".join(each.source for each in cell.statements), "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        return not cell.error
-    return False
 
 
 def decode(data: bytes) -> str:
@@ -190,23 +178,15 @@ def _read_statements(source: str) -> tuple[list[Statement], SyntaxError | None]:
     shared = Counter(line for node in body for line in {node.lineno, node.end_lineno})
     for node in body:
         first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
-        names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
-        is_part = names or shared[node.lineno] + shared[node.end_lineno] > 2
+        is_part = shared[node.lineno] + shared[node.end_lineno] > 2
         try:
             with quiet_parser():
-                for each in [type(node)(**vars(node) | {"names": [name]}) for name in names] or [node]:
-                    text = ast.unparse(each) if is_part else "\n".join(lines[first - 1 : node.end_lineno])
-                    found.append(_read_statement(each, text, first))
+                text = ast.unparse(node) if is_part else "\n".join(lines[first - 1 : node.end_lineno])
+                found.append(Statement(text, first, *read_names(text), {each.name for each in inner_definitions(node)}))
         except SyntaxError as error:  # it parses, and is no Python all the same, such as two arguments of one name
             error.lineno = first - 1 + (error.lineno or 1)
             problem = problem or error
     return found, problem
-
-
-def _read_statement(node: ast.stmt, text: str, line: int) -> Statement:
-    binds, uses = read_names(text)
-    defines = {each.name for each in inner_definitions(node)}
-    return Statement(text, line, binds, uses, defines)
 
 
 def inner_definitions(node: ast.AST) -> list[DEFINES]:

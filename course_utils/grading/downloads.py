@@ -5,6 +5,7 @@ Canvas ("Download Submissions") writes `leeann_4400_990000_` or `leeann_LATE_440
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -39,25 +40,6 @@ def read_owner(name: str) -> tuple[Owner, str] | None:
     return None
 
 
-def split_owners(paths: Iterable[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[Owner, tuple[str, ...]]]:
-    """The owner of each path that has one, and what is left of the path below the owner.
-
-    A platform writes an owner into the first name of a path. It may be the second, where all in every folder and zip
-    has one there: these are downloads as a whole. A single one is a student's, who may have written another's name.
-    """
-    paths = list(paths)
-    found = {path: _below(owner, path[1:]) for path in paths if (owner := read_owner(path[0]))}
-    owners = {path: read_owner(path[1]) for path in paths if path not in found and len(path) > 1}
-    if all(owners.values()):
-        found |= {path: _below(owner, path[2:]) for path, owner in owners.items()}
-    return found
-
-
-def _below(found: tuple[Owner, str], more: tuple[str, ...]) -> tuple[Owner, tuple[str, ...]]:
-    owner, rest = found
-    return owner, (rest, *more) if rest else more
-
-
 def name_lesson(stem: str, lessons: Iterable[str]) -> str:
     """The one lesson whose name is in a file's, as in `ann_01_Tensor-Hooks (1)`; empty if there is none, or several."""
     plain = re.sub(r"[\W_]+", "_", f"_{stem.casefold()}_")
@@ -79,27 +61,25 @@ class People:
     LOGINS = ("login", "sis login id", "sis user id", "username", "id number", "student id", "email", "email address")
 
     def __init__(self, roster: Mapping[str, Mapping[str, str]]) -> None:
-        self._by_number: dict[tuple[str, str], str] = {}
-        self._by_login: dict[str, str] = {}
-        self._by_words: dict[frozenset[str], list[str]] = {}
-        self._by_letters: dict[str, list[str]] = {}
+        self._by_key: dict[object, list[str]] = defaultdict(list)
         for student, cells in roster.items():
-            known = {heading.strip().lower(): text.strip() for heading, text in cells.items()}
-            for column in (MOODLE_COLUMN, CANVAS_COLUMN):
-                if number := re.search(r"\d+\Z", known.get(column, "")):
-                    self._by_number[column, number[0]] = student
-            self._by_login |= {known[heading].casefold(): student for heading in self.LOGINS if known.get(heading)}
-            words = words_of(without_number(student))
-            self._by_words.setdefault(frozenset(words), []).append(student)
-            for turn in range(len(words)):  # Canvas writes "Lee, Ann" and "Ann Lee" as "leeann"
-                self._by_letters.setdefault("".join(words[turn:] + words[:turn]), []).append(student)
+            for key in self._read_keys(student, cells):
+                self._by_key[key].append(student)
+
+    def _read_keys(self, student: str, cells: Mapping[str, str]) -> set[object]:
+        known = {heading.strip().lower(): text.strip() for heading, text in cells.items()}
+        numbers = {name: re.search(r"\d+\Z", known.get(name, "")) for name in (MOODLE_COLUMN, CANVAS_COLUMN)}
+        words = words_of(without_number(student))
+        turned = ["".join(words[turn:] + words[:turn]) for turn in range(len(words))]  # "Lee, Ann" is Canvas' "leeann"
+        keys = {(name, number[0]) for name, number in numbers.items() if number}
+        keys |= {("login", known[heading].casefold()) for heading in self.LOGINS if known.get(heading)}
+        return keys | {frozenset(words), *turned}
 
     def find(self, owner: Owner) -> list[str]:
         """The names on the roster of those who it can be: one, several, or nobody."""
-        if student := self._by_number.get((owner.column, owner.number)) or self._by_login.get(owner.name.casefold()):
-            return [student]
         words = words_of(owner.name)
-        return self._by_words.get(frozenset(words)) or self._by_letters.get("".join(words)) or []
+        keys = (owner.column, owner.number), ("login", owner.name.casefold()), frozenset(words), "".join(words)
+        return next((self._by_key[key] for key in keys if key in self._by_key), [])
 
 
 def without_number(student: str) -> str:

@@ -10,21 +10,20 @@ import hashlib
 import hmac
 import itertools
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import fastjsonschema
 
-from course_utils.exercises.comparing import TOLERANCE, alike, facts
+from course_utils.exercises.comparing import alike, close, facts
 from course_utils.exercises.declaration import Declaration
 from course_utils.exercises.judging import first_difference, judge
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Evidence, Plain
+from course_utils.exercises.plain import Evidence
 from course_utils.exercises.recorded import recorded_seeds
 from course_utils.grading.answers import BLANK, CollectedAnswer, CollectedNotebook, blame
-from course_utils.grading.report import Score
+from course_utils.grading.report import NOT_GRADED, Score
 from course_utils.grading.sandbox.key import Key
 from course_utils.grading.sandbox.tasks import BLAMED, CUT, KILLED, TOO_LONG, Ran, Task
 from course_utils.grading.submissions import printable
@@ -83,7 +82,6 @@ def seed_for(exercise: Declaration, secret: int) -> int:
 
 
 def make_task(answer: CollectedAnswer, secret: int) -> Task:
-    """What an engine needs to run an answer by itself."""
     return Task({answer.exercise.name: seed_for(answer.exercise, secret)}, answer.support, answer.source)
 
 
@@ -92,63 +90,33 @@ def make_notebook_task(notebook: CollectedNotebook, exercises: Sequence[Declarat
     return Task({each.name: seed_for(each, secret) for each in exercises}, notebook.cells)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What is known of one answer.
-
-    `outcome` is None where there is no score. `reason` says why, or why a person has to look; it is empty where nobody
-    has to. `held` is the share of the cases in which the answer did the right thing. `got` and `expected` are what the
-    answer did and what the key does, as nbval compares them.
-    """
-
-    outcome: Outcome | None = None
-    reason: str = ""
-    held: float = 0.0
-    got: str = ""
-    expected: str = ""
-
-    @property
-    def passed(self) -> bool:
-        """Whether it earns its points."""
-        return bool(self.outcome and self.outcome.passed)
-
-    @property
-    def attempted(self) -> bool:
-        """Whether there was something to judge."""
-        return bool(self.outcome and self.outcome.stage is not Stage.NOT_ATTEMPTED)
-
-
-def judge_answer(exercise: Declaration, key: Key, ran: Ran) -> Judged:
-    """Judge an answer in words, by what came of running it.
+def judge_answer(exercise: Declaration, key: Key, ran: Ran) -> Score:
+    """The row of the report for an answer, judged in words by what came of running it; nobody's yet.
 
     If not all worked that it may use, it passes or a person looks.
     """
     try:
-        judged, lost = _judge_run(exercise, key, ran)
+        return _judge_run(exercise, key, ran)
     except CourseError as error:
-        return Judged(reason=str(error))
+        return to_score(exercise, reason=str(error))
     except Exception as error:  # evidence that nobody thought of costs one verdict, not the class
-        return Judged(reason=f"the evidence could not be judged: {type(error).__name__}: {error}")
-    return judged if judged.passed or not judged.attempted else replace(judged, reason=lost)
+        return to_score(exercise, reason=f"the evidence could not be judged: {type(error).__name__}: {error}")
 
 
-def _judge_run(exercise: Declaration, key: Key, ran: Ran) -> tuple[Judged, str]:
-    """What is known of an answer that ran, and which of the definitions that it may use did not work, in words."""
+def _judge_run(exercise: Declaration, key: Key, ran: Ran) -> Score:
     outcome, cases, lost = _read_ran(exercise, ran)
     if outcome:
-        return Judged(outcome), lost
+        return to_score(exercise, outcome, lost if outcome.stage is not Stage.NOT_ATTEMPTED else "")
     if key.reason:
         raise CourseError(key.reason)
     if not fits(cases, key.evidence):
         raise CourseError("the record of what the answer did is about other inputs")
     outcome = judge(exercise.name, cases, key.evidence, key.mistakes, exercise.points, len(exercise.hints))
-    texts = canonical(cases, key.evidence), canonical(key.evidence, key.evidence)
-    return Judged(outcome, "", _share_that_holds(exercise.name, cases, key.evidence), *texts), lost
-
-
-def _share_that_holds(name: str, cases: Sequence[Evidence], key: Sequence[Evidence]) -> float:
-    together = zip(cases, key, strict=False)
-    return sum(first_difference([case], [right], name) is None for case, right in together) / (len(key) or 1)
+    row = to_score(exercise, outcome, "" if outcome.passed else lost)
+    together = zip(cases, key.evidence, strict=False)
+    held = sum(first_difference([case], [right], exercise.name) is None for case, right in together)
+    texts = {"got": canonical(cases, key.evidence), "expected": canonical(key.evidence, key.evidence)}
+    return replace(row, held=round(held / (len(key.evidence) or 1), 3), **texts)
 
 
 def split_ran(ran: Ran, number: int) -> list[Ran]:
@@ -158,30 +126,30 @@ def split_ran(ran: Ran, number: int) -> list[Ran]:
     return [replace(ran, record=lines[at]) if at < len(lines) else missing for at in range(number)]
 
 
-def choose_better(alone: Judged, whole: Judged) -> Judged:
+def choose_better(alone: Score, whole: Score) -> Score:
     """The better result of an answer: by itself, or as a part of the whole notebook, which is said then."""
     if whole.passed:
         sentence = "By itself the answer did not pass; with the whole notebook run before it, it did."
-        return replace(whole, outcome=replace(whole.outcome, sentence=sentence))
+        return replace(whole, sentence=sentence)
     reason = alone.reason  # that cells of a notebook raise is nothing special
-    if whole.outcome is None or CUT in whole.reason:
-        reason = reason or f"the whole notebook could not be run to its end and judged: {whole.reason}"
-    if alone.outcome is None or not whole.attempted or (alone.attempted and (alone.expected or not whole.expected)):
-        return replace(alone, reason=reason)
-    sentence = f"{whole.outcome.sentence} This was seen when the whole notebook was run."
-    return replace(whole, outcome=replace(whole.outcome, sentence=sentence.strip()), reason=reason)
+    if whole.stage == NOT_GRADED or CUT in whole.reason:
+        reason = reason or _say(f"the whole notebook could not be run to its end and judged: {whole.reason}")
+    tells_more = not alone.attempted or (whole.expected and not alone.expected)
+    if alone.stage != NOT_GRADED and whole.attempted and tells_more:
+        alone = replace(whole, sentence=f"{whole.sentence} This was seen when the whole notebook was run.".strip())
+    return replace(alone, reason=reason, look_by_hand=bool(reason))
 
 
-def to_score(student: str, lesson: str, exercise: Declaration, judged: Judged, seconds: float, like: str = "") -> Score:
-    """The row of the report for an answer; no text in it has control characters or is long."""
-    reason, outcome = _say(judged.reason), judged.outcome
-    about = {"possible": exercise.points, "reason": reason, "seconds": seconds, "like": like}
-    row = Score(student, lesson, exercise.name, **about)
+def to_score(exercise: Declaration, outcome: Outcome | None = None, reason: str = "") -> Score:
+    """The row of the report for an answer, nobody's yet; no text in it has control characters or is long.
+
+    Without an `outcome` there is no score. A `reason` is for a person, who has to look.
+    """
+    row = Score("", "", exercise.name, possible=exercise.points, reason=_say(reason))
     if outcome is None:
         return row
     words = {"stage": printable(outcome.stage), "sentence": _say(outcome.sentence), "cause": _say(outcome.cause)}
-    texts = {"held": round(judged.held, 3), "got": judged.got, "expected": judged.expected}
-    return replace(row, points=outcome.points, look_by_hand=bool(judged.reason), **words, **texts)
+    return replace(row, points=outcome.points, look_by_hand=bool(reason), **words)
 
 
 def _read_ran(exercise: Declaration, ran: Ran) -> tuple[Outcome | None, Sequence[Evidence], str]:
@@ -223,41 +191,27 @@ def canonical(cases: Sequence[Evidence], key: Sequence[Evidence]) -> str:
     for number, (case, reference) in enumerate(zip(cases, key, strict=False), start=1):
         lines.append(f"case {number}")
         for fact in facts(case, reference):
-            text = json.dumps(settle(fact.mine, fact.expected), sort_keys=True)
-            lines.append(_shorten(f"  {fact.words}: {text}"))
+            text = f"  {fact.words}: {json.dumps(settle(fact.mine, fact.expected), sort_keys=True)}"
+            if len(text) > LONGEST:
+                text = f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+            lines.append(text)
     return "\n".join(lines[:MOST_LINES])
 
 
-def _shorten(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST // 2]}… sha256 {hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def settle(mine: Plain, key: Plain) -> Plain:
-    """A plain value with its numbers as the key's, where they are within tolerance of those in the same place.
+def settle(mine: Any, key: Any, is_mapping: bool = False) -> Any:
+    """A plain value, or a part of one, with its numbers as the key's, where they are within tolerance of those there.
 
     Kinds that count as one have one name; a float may stand for an int, and no int for a float. A mapping's pairs are
     in the order of their keys.
     """
-    kind, wanted = ONE_KIND.get(mine["type"], mine["type"]), ONE_KIND.get(key["type"], key["type"])
-    if kind != wanted or (mine["type"], key["type"]) == ("int", "float"):
-        return mine
-    settled: Plain = {"type": kind}
-    for name in key.keys() - {"type"}:
-        settled[name] = _settle_part(mine.get(name), key[name], is_mapping=kind == "dict")
-    return settled
-
-
-def _settle_part(mine: Any, key: Any, is_mapping: bool = False) -> Any:
     if isinstance(mine, list) and isinstance(key, list):
         if is_mapping:
             mine, key = (sorted(pairs, key=lambda pair: repr(pair[0])) for pairs in (mine, key))
-        together = itertools.zip_longest(mine, key[: len(mine)])
-        return [_settle_part(one, other) for one, other in together]
-    if isinstance(mine, dict) and isinstance(key, dict) and "type" in mine and "type" in key:
-        return settle(mine, key)
-    kinds = {type(mine), type(key)}
-    if kinds in ({float}, {int, float}) and math.isclose(mine, key, **TOLERANCE):
-        return key
-    return mine
+        return [settle(one, other) for one, other in itertools.zip_longest(mine, key[: len(mine)])]
+    if not (isinstance(mine, dict) and isinstance(key, dict) and "type" in mine and "type" in key):
+        return key if close(mine, key) else mine
+    kind, wanted = (ONE_KIND.get(each["type"], each["type"]) for each in (mine, key))
+    if kind != wanted or (mine["type"], key["type"]) == ("int", "float"):
+        return mine
+    parts = {name: settle(mine.get(name), key[name], kind == "dict") for name in key.keys() - {"type"}}
+    return {"type": kind, **parts}

@@ -7,7 +7,15 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from course_utils.root import ROOT, CourseError, require
+from course_utils.exercises.declaration import read_declarations
+from course_utils.grading.desk import Desk
+from course_utils.grading.marks import FILE, Rules, decide, read_decisions, read_weights, write_gradebook
+from course_utils.grading.report import CLASS_PAGE, NO_SCORE, looks, table, write_pages, write_scores
+from course_utils.grading.sandbox.fork import make_engine
+from course_utils.grading.sandbox.tasks import cores
+from course_utils.grading.sandbox.walls import PACKAGE, readable
+from course_utils.grading.verdict import NOTEBOOK, Comparer, make_verdict_notebook
+from course_utils.root import ROOT, CourseError, require, write_whole
 
 
 def run(
@@ -32,20 +40,16 @@ def run(
     """
     if not submissions.exists():
         raise CourseError(f"{submissions} does not exist: give the folder that holds a folder for each student.")
-    from course_utils.grading.report import read_class
-    from course_utils.grading.sandbox.walls import PACKAGE, readable
-
     for place in (submissions, report, ROOT):
         if any(place.resolve().is_relative_to(library) for library in (*readable(), PACKAGE)):
             raise CourseError(f"{place} is in a library's folder, which answers may read: take another place.")
-    from course_utils.grading.marks import read_decisions
+    in_class = None
+    if live:
+        from course_utils.authoring.item_analysis import read_class
 
-    in_class = read_class(live) if live else None
+        in_class = read_class(live)
     rules = _read_rules(**worth)
     _end_as_ctrl_c()
-    from course_utils.grading.desk import Desk
-    from course_utils.grading.verdict import NOTEBOOK, Comparer
-
     # What takes longest is started first, each in a process of its own: the imports of torch, and of pytest with nbval.
     with _make_crew(engine, jobs) as crew, Comparer() as comparer, Desk() as desk:
         from tqdm import tqdm
@@ -58,12 +62,14 @@ def run(
             require("Students", student, {each.student for each in found}, "The folder that you grade")
         bar = functools.partial(tqdm, None, "grading", unit="notebook", delay=0.1)
         with GradingMemory(report, student) as memory:
-            decisions, record = read_decisions(report), report / NOTEBOOK
-            graded = grade(found, crew=crew, desk=desk, memory=memory, record=record, comparer=comparer, progress=bar)
-            graded.decide(decisions, rules)
+            decisions = read_decisions(report)
+            graded = grade(found, crew=crew, desk=desk, memory=memory, comparer=comparer, progress=bar)
+            graded.scores, unused = decide(rules.with_parts(graded.scores), decisions)
             status = _write_report(graded, len(found), report, people, system, in_class, rules)
+            for line in unused:
+                print(f"{FILE}, line {line}: nothing here has what it names.")
             if similar:
-                print(_compare_texts(found, report))
+                print(_compare_texts(found, report, desk))
     return 0 if exit_zero and not graded.stopped else status
 
 
@@ -73,7 +79,6 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
 
     from course_utils.exercises.outcome import Outcome, Stage
     from course_utils.grading.batch import grade
-    from course_utils.grading.report import NO_SCORE
     from course_utils.grading.submissions import Submission, read_lessons
 
     paths = {folder / f"{name}.ipynb": each for name, each in read_lessons().items() if lesson in (None, name[:2])}
@@ -97,8 +102,6 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
 
 
 def _read_rules(late=0.0, weight=(), drop_lowest=0, partial=False):
-    from course_utils.exercises.declaration import read_declarations
-    from course_utils.grading.marks import Rules, read_weights
     from course_utils.grading.submissions import read_lessons
 
     if not 0 <= late <= 100 or drop_lowest < 0:
@@ -107,23 +110,20 @@ def _read_rules(late=0.0, weight=(), drop_lowest=0, partial=False):
     return Rules(late / 100, read_weights(weight, known), drop_lowest, partial)
 
 
-def _compare_texts(found, report):
+def _compare_texts(found, report, desk):
     """Write the page of students whose texts are alike; returns a line about it."""
     from course_utils.exercises.answers import read_page
-    from course_utils.exercises.declaration import read_declarations
     from course_utils.grading.answers import read_texts
-    from course_utils.grading.desk import Desk
     from course_utils.grading.similar import write_similar
     from course_utils.grading.submissions import read_submission
 
     students, unread = {}, 0
-    with Desk() as desk:
-        for each in (one for one in found if one.lesson and one.path):
-            try:
-                texts = desk.ask(read_texts, read_submission(each), each.lesson.name)
-                students.setdefault(each.student, {}).update(texts)
-            except CourseError:  # the report has its row and says why
-                unread += 1
+    for each in (one for one in found if one.lesson and one.path):
+        try:
+            texts = desk.ask(read_texts, read_submission(each), each.lesson.name)
+            students.setdefault(each.student, {}).update(texts)
+        except CourseError:  # the report has its row and says why
+            unread += 1
     known = {each.name: [each.task, *read_page(each.name).answers] for each in read_declarations()}
     said = write_similar(students, known, report)
     return f"{said}; {unread} notebooks could not be read." if unread else f"{said}."
@@ -152,9 +152,6 @@ def _find(place, roster, number, desk):
 
 
 def _make_crew(engine="auto", jobs=None):
-    from course_utils.grading.sandbox.fork import make_engine
-    from course_utils.grading.sandbox.tasks import cores
-
     try:
         return make_engine(engine, jobs or cores())
     except (OSError, ValueError) as error:
@@ -162,16 +159,15 @@ def _make_crew(engine="auto", jobs=None):
 
 
 def _write_report(graded, submissions, report, people, system, in_class, rules):
-    from course_utils.grading.marks import write_gradebook
-    from course_utils.grading.report import CLASS_PAGE, looks, table, write_pages, write_scores
-
     try:
+        if any(row.expected for row in graded.scores):
+            write_whole(report / NOTEBOOK, make_verdict_notebook(graded.scores))
         write_scores(graded.scores, report, graded.isolation)
         write_gradebook(graded.scores, report, people, system, rules)
         write_pages(graded.scores, report, graded.isolation, in_class)
     except OSError as error:
         raise CourseError(f"the report cannot be written to {report}: {error.strerror}.") from None
-    print(table(graded.scores), "", *graded.isolation, *filter(None, [graded.problem]), *graded.unused, sep="\n")
+    print(table(graded.scores), "", *graded.isolation, *filter(None, [graded.problem]), sep="\n")
     if graded.known:
         print(f"{graded.known} of {submissions} were graded before and have not changed.")
     if graded.stopped:

@@ -129,9 +129,6 @@ class Rules:
         return neat(sum(each[0] for each in counted)), neat(sum(each[1] for each in counted))
 
 
-NO_RULES = Rules()
-
-
 def read_weights(texts: Sequence[str], known: Iterable[str]) -> dict[str, float]:
     """What `NAME=NUMBER` says of each exercise or lesson; `CourseError` for another form or an unknown name."""
     weights, names = {}, {*known}
@@ -151,7 +148,7 @@ def write_gradebook(
     folder: Path,
     roster: Mapping[str, Mapping[str, str]],
     system: str = "moodle",
-    rules: Rules = NO_RULES,
+    rules: Rules = Rules(),
 ) -> None:
     """Write `gradebook.csv` into `folder`: a row for each student, with the points for each lesson.
 

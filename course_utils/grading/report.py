@@ -16,16 +16,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import read_declarations
 from course_utils.exercises.outcome import Stage
-from course_utils.root import CourseError, write_whole
+from course_utils.root import write_whole
 from course_utils.show import page_templates
 
 if TYPE_CHECKING:
-    from course_utils.authoring.item_analysis import Study
+    from course_utils.authoring.item_analysis import InClass, Study
 
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
@@ -65,13 +65,20 @@ class Score:
     expected: str = ""
 
     @property
+    def passed(self) -> bool:
+        return self.stage == Stage.PASSED
+
+    @property
+    def attempted(self) -> bool:
+        return self.stage not in (*NO_SCORE, Stage.NOT_ATTEMPTED)
+
+    @property
     def counts(self) -> bool:
         """Whether it is a score: the grader's, or the teacher's."""
         return self.given or self.stage not in NO_SCORE
 
 
 def neat(points: float) -> float:
-    """Points with two decimals at most, and without any where they are whole."""
     return int(points) if points == int(points) else round(points, 2)
 
 
@@ -102,11 +109,6 @@ def _no_formula(cell: object) -> object:
     """
     is_formula = str(cell).startswith(FORMULA) and cell != "-"
     return f"'{cell}" if is_formula else cell
-
-
-def read_scores(report: str | Path) -> list[dict[str, Any]]:
-    """The rows of `scores.json` in the report's folder."""
-    return json.loads((Path(report) / "scores.json").read_text(encoding="utf-8"))["scores"]
 
 
 def group_by(scores: Iterable[Score], *columns: str) -> dict[Any, list[Score]]:
@@ -154,43 +156,16 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{neat(sum(row.points for row in rows))} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
-class InClass(NamedTuple):
-    """What a class that learned together has left: what its answers say, its votes by prediction, and by exercise how
-    many questions about their own code learners answered, and how many of them right.
-    """
-
-    study: "Study"
-    votes: Mapping[str, Sequence[int]]
-    questions: Mapping[str, Sequence[int]]
-
-
-def read_class(path: Path) -> InClass:
-    """What stands in the file that a class left."""
-    from course_utils.authoring.item_analysis import answers_in_class, study
-
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        counted = said["predictions"], said.get("questions", {})  # older files have no questions
-        votes, questions = ({name: [*map(int, counts)] for name, counts in each.items()} for each in counted)
-        return InClass(study(answers_in_class(said)), votes, questions)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise CourseError(f"{path} is not a file that `make class` wrote.") from None
-
-
 def study_scores(graded: Iterable[Score]) -> "Study":
     """What the scored answers of a class say about its exercises."""
     from course_utils.authoring.item_analysis import Answer, study
 
-    passed = str(Stage.PASSED)
-    return study([Answer(row.student, row.exercise, row.stage == passed, _causes(row)) for row in graded])
-
-
-def _causes(row: Score) -> list[str]:
-    return row.cause.split(BESIDES) if row.cause else []
+    said = ((row, row.cause.split(BESIDES) if row.cause else []) for row in graded)
+    return study([Answer(row.student, row.exercise, row.passed, causes) for row, causes in said])
 
 
 def write_pages(
-    scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class: InClass | None = None
+    scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class: "InClass | None" = None
 ) -> None:
     """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
     templates = page_templates()

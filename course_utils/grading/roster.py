@@ -113,14 +113,11 @@ def add_roster(
         elif each.student:
             near = nearest(" ".join(sorted(words_of(owner.name))), by_words, 1)
             remark = f"{NOT_ON_ROSTER}; did you mean {by_words[near[0]]}?" if near else NOT_ON_ROSTER
-        if LATE.search(_status_of(roster.get(student, {}))):
+        cells = {heading.lower(): text for heading, text in roster.get(student, {}).items()}
+        if LATE.search(cells.get("status", "")):
             owner = replace(owner, late=True)
         marked.append(replace(each, student=student, remark=remark, owner=owner))
         for name in lessons if DAMAGED in each.reason and not each.lesson else [each.name]:
             missing.pop((student, name), None)
     marked += [Submission(student, name, lesson=lessons[name], reason=NOT_HANDED_IN) for student, name in missing]
     return without_doubles(marked)
-
-
-def _status_of(cells: Mapping[str, str]) -> str:
-    return next((text for heading, text in cells.items() if heading.lower() == "status"), "")

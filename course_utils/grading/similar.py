@@ -9,6 +9,7 @@ import ast
 import hashlib
 import itertools
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -94,13 +95,11 @@ def find_pairs(students: Mapping[str, Texts], known: Mapping[str, Iterable[str]]
     `known` has, for each exercise, texts that are nobody's own.
     """
     nobodys = {(exercise, part) for exercise, texts in known.items() for text in texts for part in take_apart(text)}
-    holders: dict[tuple[str, str], list[str]] = {}
+    holders = defaultdict(list)
     for student, texts in students.items():
         for part in {(exercise, part) for exercise, text in texts.items() for part in take_apart(text)} - nobodys:
-            holders.setdefault(part, []).append(student)
-    totals = dict.fromkeys(students, 0.0)
-    common: dict[tuple[str, str], float] = {}
-    where: dict[tuple[str, str], set[str]] = {}
+            holders[part].append(student)
+    totals, common, where = dict.fromkeys(students, 0.0), Counter(), defaultdict(set)
     for (exercise, _), who in holders.items():
         bits = math.log2((len(students) + MORE) / max(2, len(who)))  # what one wrote has as much as what two did
         if bits < 1:  # many wrote it
@@ -108,8 +107,8 @@ def find_pairs(students: Mapping[str, Texts], known: Mapping[str, Iterable[str]]
         for student in who:
             totals[student] += bits
         for pair in itertools.combinations(sorted(who), 2):
-            common[pair] = common.get(pair, 0) + bits
-            where.setdefault(pair, set()).add(exercise)
+            common[pair] += bits
+            where[pair].add(exercise)
     pairs = [
         Pair(one, other, share, sorted(where[one, other]))
         for (one, other), bits in common.items()

@@ -22,14 +22,14 @@ from typing import IO, NamedTuple
 from course_utils.exercises.declaration import Declaration, read_declarations
 from course_utils.grading.definitions import Cell, read_cells
 from course_utils.grading.desk import Desk
-from course_utils.grading.downloads import NOTEBOOK, SCRIPT, Owner, name_lesson, split_owners
+from course_utils.grading.downloads import NOTEBOOK, SCRIPT, Owner, name_lesson, read_owner
 from course_utils.root import BACKUPS, ROOT, CourseError, nearest
 
 MAX_BYTES = 20 * 1024 * 1024
 TOO_LARGE = f"it is larger than {MAX_BYTES // 1024**2} MB; clear the outputs and hand it in again"
 MAX_FILES = (200_000, 2_000, 100)  # in the zip of a class, in that of a student, and in a zip in that
 MAX_DEPTH = 5
-MAX_NAME = 1_000  # characters of a file's name with those of its folders; to compare longer ones takes seconds
+MAX_NAME = 1_000  # characters that are read of a file's name with those of its folders: no system has longer ones
 MAX_OTHERS = 20  # files of a student that are no lesson's and have a row each
 MAX_SECONDS = 10.0  # to find out which lessons' the notebooks of a student are by their cells
 SKIPPED = re.compile(
@@ -40,7 +40,6 @@ ZIP = re.compile(r"\.zip\Z", re.IGNORECASE)
 ARCHIVES = (".7z", ".gz", ".rar", ".tar", ".tgz")
 NBGRADER = "submitted"
 DAMAGED = "that can be read"  # in the reason why a zip, or a folder, is none
-LONG_NAME = "a file's name"  # stands for one that is too long
 NOTHING = "nothing"  # stands for what is in an empty folder
 UNKNOWN_NAME = "is not the name of a lesson"  # in the reason why a notebook belongs to none
 
@@ -56,12 +55,10 @@ class Lesson:
 
     @property
     def name(self) -> str:
-        """The notebook's name without its ending: `01_tensor_hooks`."""
         return self.path.stem
 
     @functools.cached_property
     def cells(self) -> list[Cell]:
-        """Its code cells."""
         return read_cells(self.path.read_bytes())
 
     @functools.cached_property
@@ -71,16 +68,10 @@ class Lesson:
         return {name: cell.id for cell in answers for each in cell.statements for name in each.defines}
 
 
+@functools.cache
 def read_lessons() -> dict[str, Lesson]:
-    """The course's lessons, by name."""
     paths = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     return {path.stem: Lesson(path, tuple(read_declarations(int(path.stem[:2])))) for path in paths}
-
-
-@functools.cache
-def known_lessons() -> dict[str, Lesson]:
-    """The same, read once in a process."""
-    return read_lessons()
 
 
 @dataclass(frozen=True)
@@ -103,7 +94,6 @@ class Submission:
 
     @property
     def late(self) -> bool:
-        """Whether it was handed in late, as far as the platform or the roster says."""
         return bool(self.owner and self.owner.late)
 
 
@@ -119,12 +109,6 @@ class _Entry(NamedTuple):
         """The name of a notebook without its ending; empty for anything else."""
         ending = NOTEBOOK.search(self.parts[-1])
         return self.parts[-1][: ending.start()] if ending else ""
-
-    def read_script(self, lessons: Mapping[str, Lesson]) -> str:
-        """The name of a Python file without its ending, if it is a lesson's; empty for anything else."""
-        ending = SCRIPT.search(self.parts[-1])
-        stem = self.parts[-1][: ending.start()] if ending else ""
-        return stem if name_lesson(stem, lessons) else ""
 
 
 def find_submissions(place: Path, lessons: Mapping[str, Lesson]) -> list[Submission]:
@@ -167,13 +151,19 @@ def _tell_namesakes_apart(found: Iterable[Submission]) -> list[Submission]:
 
 
 def _with_owners(entries: list[_Entry]) -> list[_Entry]:
-    """The entries; where a learning platform wrote whose they are, the owner's name stands for the student's folder."""
-    owners = split_owners(entry.parts for entry in entries)
-    found = []
+    """The entries; where a learning platform wrote whose they are, the owner's name stands for the student's folder.
+
+    A platform writes an owner into the first name of a path. It may be the second, where all in every folder and zip
+    has one there: these are downloads as a whole. A single one is a student's, who may have written another's name.
+    """
+    nobodys = [entry.parts for entry in entries if len(entry.parts) > 1 and not read_owner(entry.parts[0])]
+    are_downloads, found = all(read_owner(parts[1]) for parts in nobodys), []
     for entry in entries:
-        if entry.parts in owners:
-            owner, below = owners[entry.parts]
-            entry = entry._replace(parts=(owner.name, *below), owner=owner)
+        place = 1 if are_downloads and len(entry.parts) > 1 and not read_owner(entry.parts[0]) else 0
+        if owned := read_owner(entry.parts[place]):
+            owner, rest = owned
+            parts = (owner.name, *filter(None, [rest]), *entry.parts[place + 1 :])
+            entry = entry._replace(parts=parts, owner=owner)
         found.append(entry)
     return found
 
@@ -191,11 +181,6 @@ def _walk(path: Path, above: tuple[str, ...] = (), within: Members = ()) -> list
         return [_Entry(above, path, reason=reason)]
     for place, members, names, is_link, is_folder in listed:
         if any(map(SKIPPED.fullmatch, names)):
-            continue
-        if sum(map(len, names)) > MAX_NAME:
-            found.append(
-                _Entry((*above, LONG_NAME), path, reason=f"{LONG_NAME} is longer than {MAX_NAME:,} characters")
-            )
             continue
         shown = [printable(unicodedata.normalize("NFC", name) or "\0") for name in names]
         parts, reason = (*above, *shown), ""
@@ -228,7 +213,7 @@ def _list(path: Path, above: tuple[str, ...], within: Members) -> list[tuple]:
         raise CourseError(f"it holds {len(infos):,} files; the most is {most:,}")
     if above and sum(one.file_size for one in infos if ZIP.search(one.filename)) > MAX_BYTES:
         raise CourseError(f"the zips in it hold more than {MAX_BYTES // 1024**2} MB")
-    files = [(one, one.filename.replace("\\", "/").split("/")) for one in infos if not one.is_dir()]
+    files = [(one, one.filename[:MAX_NAME].replace("\\", "/").split("/")) for one in infos if not one.is_dir()]
     return [(path, (*within, one), names, stat.S_ISLNK(one.external_attr >> 16), False) for one, names in files]
 
 
@@ -251,7 +236,8 @@ def _without_wrapping(entries: list[_Entry]) -> list[_Entry]:
 
 def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
     (*folders, last), reason = entry.parts, entry.reason
-    stem = entry.stem or entry.read_script(lessons)
+    script = SCRIPT.sub("", last)
+    stem = entry.stem or (script if script != last and name_lesson(script, lessons) else "")
     if not folders:
         whose = (ZIP.sub("", last), "") if reason and not stem else ("", last)
         reason = reason or f"{last} is not in a student's folder: student/lesson.ipynb"
@@ -277,8 +263,11 @@ def _to_submission(entry: _Entry, lessons: Mapping[str, Lesson]) -> Submission:
 
 
 def name_by_cells(found: Iterable[Submission], lessons: Mapping[str, Lesson], desk: Desk) -> list[Submission]:
-    """The submissions; a notebook with a name of its own belongs to the one lesson that its cells answer, if any."""
-    named, spent = [], Counter()
+    """The submissions; a notebook with a name of its own belongs to the one lesson that its cells answer, if any.
+
+    A student's files that are no lesson's have one row together from the `MAX_OTHERS`th on.
+    """
+    named, spent, others, more = [], Counter(), Counter(), {}
     for each in found:
         if each.path and UNKNOWN_NAME in each.reason and spent[each.student] < MAX_SECONDS:
             begun = time.monotonic()
@@ -286,23 +275,14 @@ def name_by_cells(found: Iterable[Submission], lessons: Mapping[str, Lesson], de
                 if name := desk.ask(find_lesson, read_submission(each)):
                     each = replace(each, name=name, lesson=lessons[name], reason="")
             spent[each.student] += time.monotonic() - begun
-        named.append(each)
-    return without_doubles(_without_floods(named))
-
-
-def _without_floods(found: Iterable[Submission]) -> list[Submission]:
-    """The submissions; a student's files that are no lesson's have one row together from the `MAX_OTHERS`th on."""
-    others: dict[str, list[Submission]] = {}
-    kept = []
-    for each in found:
         is_other = each.student and each.reason and not each.lesson
-        (others.setdefault(each.student, []) if is_other else kept).append(each)
-    for mine in others.values():
-        kept += mine[:MAX_OTHERS]
-        if len(mine) > MAX_OTHERS:
-            more = f"it is one of {len(mine) - MAX_OTHERS:,} more files that belong to no lesson"
-            kept.append(replace(mine[MAX_OTHERS], name="", reason=more))
-    return kept
+        others[each.student] += bool(is_other)
+        if is_other and (left := others[each.student] - MAX_OTHERS) > 0:
+            reason = f"it is one of {left:,} more files that belong to no lesson"
+            more[each.student] = replace(each, name="", reason=reason)
+        else:
+            named.append(each)
+    return without_doubles([*named, *more.values()])
 
 
 def find_lesson(data: bytes) -> str:
@@ -310,7 +290,7 @@ def find_lesson(data: bytes) -> str:
 
     It is work for the desk. Raises `CourseError` if it is no notebook.
     """
-    cells, lessons = read_cells(data), known_lessons().values()
+    cells, lessons = read_cells(data), read_lessons().values()
     ids = {cell.id for cell in cells}
     defined = {name for cell in cells for each in cell.statements for name in each.defines}
     by_id = [lesson for lesson in lessons if not ids.isdisjoint(lesson.answer_ids.values())]

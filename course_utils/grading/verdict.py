@@ -75,7 +75,6 @@ class Comparer(Closing):
         return [(equal.get(str(number)), "its cell was not compared") for number in range(len(scores))]
 
     def close(self) -> None:
-        """End the process, its kernel and its folder."""
         with self._folder, self._process:
             self._process.send_signal(signal.SIGINT)  # so that it ends its kernel too
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -104,12 +103,12 @@ def compare(scores: Sequence[Score], comparer: Comparer | None = None) -> list[S
 
 
 def _with_doubt(score: Score, equal: bool | None, problem: str) -> Score:
-    if equal == (score.stage == "passed"):
+    if equal == score.passed:
         return score
     words = ("equal", "different") if equal else ("different", "equal")
     reason = f"nbval finds evidence and key {words[0]}, the comparison in words finds them {words[1]}"
     reason = f"nbval gave no verdict: {problem}" if equal is None else reason
-    if score.stage == "passed":
+    if score.passed:
         score = replace(score, stage=NOT_GRADED, points=0)
     return replace(score, look_by_hand=True, reason="; ".join(filter(None, (reason, score.reason))))
 

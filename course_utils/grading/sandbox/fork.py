@@ -30,9 +30,9 @@ class HostProcess:
         self._folder = OwnFolder()
         self._folder.path.chmod(0o711)  # an answer that runs as another user has its own folder in it
         numbers = [their.fileno() for their in theirs]
-        own, self._said = str(self._folder.path), self._folder.path / "said"
+        own, self._said, nothing = str(self._folder.path), self._folder.path / "said", subprocess.DEVNULL
         with self._said.open("wb") as said:
-            options = {"cwd": "/", "stdout": subprocess.DEVNULL, "stderr": said, "pass_fds": numbers}
+            options = {"cwd": "/", "stdin": nothing, "stdout": nothing, "stderr": said, "pass_fds": numbers}
             self.process = start([*self.command, *map(str, numbers)], own, **options)
         for their in theirs:
             their.close()
@@ -66,7 +66,6 @@ class HostProcess:
         return ": ".join(filter(None, words))
 
     def close(self) -> None:
-        """End it, and with it every process that it has started."""
         self.process.kill()
         self.process.wait()
         for each in self._sockets:
@@ -119,7 +118,6 @@ class ForkEngine(Engine):
             self._free.put((host, lane))
 
     def close(self) -> None:
-        """End every process that it has started."""
         self._closed = True
         super().close()
         for host in self._hosts:

@@ -57,7 +57,6 @@ def make_key(request: bytes) -> bytes:
 
 
 def serve(fd: int) -> None:
-    """In the forked process: wait for a request, and answer it."""
     with socket.socket(fileno=fd) as connection:
         connection.sendall(make_key(connection.makefile("rb").read()))
 

@@ -56,7 +56,6 @@ def change_root(new: str) -> None:
 
 
 def prctl(option: int, value: int, more: int = 0) -> None:
-    """Set an attribute of this process."""
     call("prctl", option, *map(ctypes.c_ulong, (value, more, 0, 0)))
 
 

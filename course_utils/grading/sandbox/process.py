@@ -4,7 +4,7 @@ Run as a program, it is that process: it is told the task, writes a line when it
 """
 
 import contextlib
-import marshal
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict
 
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, start, tell
+from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, start
 from course_utils.grading.sandbox.walls import confine, process_isolation
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
@@ -27,15 +27,13 @@ class ProcessEngine(Engine):
         self.isolation = [process_isolation().words]
 
     def run_one(self, task: Task, limits: Limits) -> tuple[bytes, str, float]:
-        """Run one answer."""
         with OwnFolder() as own:
-            scratch, path = own.path / "scratch", own.path / "record"
+            scratch, given, path = own.path / "scratch", own.path / "task", own.path / "record"
             scratch.mkdir()
-            with path.open("wb") as record:
-                process = start(
-                    (*COMMAND, str(os.getpid())), str(scratch), cwd=scratch, stdout=record, stderr=subprocess.DEVNULL
-                )
-            tell(process, asdict(task), asdict(limits))
+            given.write_text(json.dumps([asdict(task), asdict(limits)]))
+            with given.open("rb") as file, path.open("wb") as record:
+                files = {"stdin": file, "stdout": record, "stderr": subprocess.DEVNULL}
+                process = start((*COMMAND, str(os.getpid())), str(scratch), cwd=scratch, **files)
             ended, begun = "", time.monotonic()
             try:
                 while process.poll() is None and not path.stat().st_size and time.monotonic() < begun + START_SECONDS:
@@ -57,14 +55,13 @@ class ProcessEngine(Engine):
 
 
 def main() -> None:
-    """Run one answer."""
     if sys.platform == "linux":
         from course_utils.grading.sandbox import linux
 
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != int(sys.argv[1]):  # it has ended before it could take this process with it
             return
-    task, limits = marshal.load(sys.stdin.buffer)
+    task, limits = json.load(sys.stdin.buffer)
     told, nowhere = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nowhere, fd)

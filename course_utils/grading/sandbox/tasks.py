@@ -1,7 +1,5 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
-import contextlib
-import marshal
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -88,16 +86,10 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start(command: Sequence[str], scratch: str, **options: Any) -> subprocess.Popen:
-    """Start a process for answers, which writes to `scratch`; what it has to know is for `tell`."""
+    """Start a process for answers, which writes to `scratch`."""
     options["env"] = environment(HOME=scratch, TMPDIR=scratch)
     options["start_new_session"] = True  # Ctrl-C is for the grader: what runs may come to its end
-    return subprocess.Popen(command, stdin=subprocess.PIPE, **options)
-
-
-def tell(process: subprocess.Popen, *what: object) -> None:
-    """Give a process all that it will find on its standard input, which is `what`, marshalled."""
-    with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # if it has ended, that is seen elsewhere
-        marshal.dump(what, pipe)
+    return subprocess.Popen(command, **options)
 
 
 class Closing(AbstractContextManager):
@@ -123,7 +115,6 @@ class Engine(Closing):
         return self._threads.imap_unordered(lambda each: (each[0], self.run(each[1], limits)), enumerate(batches))
 
     def close(self) -> None:
-        """End what runs."""
         self._threads.terminate()
 
     def run(self, tasks: Sequence[Task], limits: Limits | None = None) -> list[Ran]:

@@ -47,7 +47,6 @@ class Isolation:
 
     @property
     def words(self) -> str:
-        """The line of the report."""
         parts = {
             f"a process for each exercise, deadlines, limits on {self.limits}": True,
             "its own processes, network (none), file system (read-only, without answers)": self.root,
