@@ -217,7 +217,7 @@ REPAIRED = [
         "return torch.max(tensor).item() - 1",
         "line 2, `return torch.max(tensor).item() - 1`: leave out one part of",
     ),
-    ("largest", "return tensor.flatten().sort().values[-2].item()", "one of its numbers or flags should be another"),
+    ("largest", "return tensor.flatten().sort().values[-2].item()", "change one of the numbers or flags"),
     ("channel_weights", "return gradient.sum((2, 3))", "You took the sum."),
     ("pass_relu", "return grad * (f > 0) * (grad > 0) if rule == 'guided' else grad * (f > 0)", ""),
     ("largest", "return 7.25", ""),
