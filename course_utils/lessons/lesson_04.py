@@ -387,6 +387,8 @@ def pass_through(rng):
 
     def case(answer_of_look, factors, shown):
         leaves = [rng.quarters(*shape).requires_grad_() for _, shape in zip(factors, [(2,), (1, 3), ()], strict=False)]
+        if "float64" in shown:
+            leaves = [(leaf.detach().double() / 3).requires_grad_() for leaf in leaves]
         log = []
 
         def look(*seen):
@@ -419,7 +421,9 @@ def pass_through(rng):
     words = f"two tensors, multiplied by {factors[0]} and {factors[1]} afterwards, and a look that looks"
     yield case(lambda gradients: None, factors, words)
     factor = rng.integer(2, 9)
-    yield case(lambda gradients: (gradients[0] * 100,), [factor], "one tensor, and a look that returns 100 times it")
+    yield case(
+        lambda gradients: (gradients[0] * 100,), [factor], "one float64 tensor, and a look that returns 100 times it"
+    )
     factors = [rng.integer(2, 9), rng.integer(2, 9)]
     words = f"two tensors, multiplied by {factors[0]} and {factors[1]}, and a look that returns None for the second"
     yield case(lambda gradients: (gradients[0] + 1, None), factors, words)

@@ -213,6 +213,7 @@ def stop_in_place(rng):
     parts = {"stem": nn.Linear(2, 2), "gate": nn.ReLU(inplace=first), "door": nn.ReLU(inplace=second), "body": inner}
     parts |= {"act": nn.ReLU(inplace=True), "leaky": nn.LeakyReLU(inplace=True), "six": nn.ReLU6(inplace=True)}
     parts["own"] = Gate(inplace=True)
+    parts["own again"] = parts["own"]
     model = nn.Sequential(collections.OrderedDict(parts))
     inner.eval()
     modules = list(model.modules())
@@ -225,7 +226,7 @@ def stop_in_place(rng):
         }
         return found | {"whether its modules are the same objects": list(model.modules()) == modules}
 
-    shown = "a model with in-place ReLUs at three depths, one of them of a class of its own"
+    shown = "a model with in-place ReLUs at three depths, one of them of a class of its own and under two names"
     yield Case({"model": model}, look, shown=shown)
     plain = nn.Sequential(nn.ReLU(), nn.ReLU())
     yield Case({"model": plain}, shown="a model of which no ReLU is in place")

@@ -278,6 +278,13 @@ def block_gradient(rng):
         return {"x.grad": y.grad, "weight.grad": shift.weight.grad}
 
     yield Case({"layer": shift}, share, shown="a float64 layer that adds its weight to x, and x also goes round it")
+    deep, data = whole_weights(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), rng), rng.leaf(1, 2)
+
+    def learn_in_depth(_):
+        deep(data).sum().backward()
+        return {"x.grad": data.grad, "the gradients of all weights": {n: p.grad for n, p in deep.named_parameters()}}
+
+    yield Case({"layer": deep}, learn_in_depth, shown="a Sequential of two Linear layers")
     linear, features = whole_weights(nn.Linear(2, 1), rng), rng.leaf(1, 2)
 
     def overflow(_):
@@ -303,6 +310,7 @@ def note_failures(rng):
                 except ValueError:
                     if isinstance(layer, Choosy):
                         layer(torch.full((1,), torch.nan))  # all is well again, though an error is being handled
+            type(layer)()(torch.ones(1))  # another layer, whose calls are nobody's business here
             found = {"the list `notes`": list(notes), "the list of outputs": outputs}
             found |= {"whether the outputs are the very tensors that the layer returned": same}
             handle.remove()
@@ -393,7 +401,8 @@ def save_as_kernel(rng):
                 layer.weight += 1
             model = nn.Sequential(other, layer)
             found = {"layer.state_dict()": dict(layer.state_dict()), "model.state_dict()": dict(model.state_dict())}
-            found |= {"the names in a model with that model in it": sorted(nn.Sequential(model).state_dict())}
+            outer = nn.ModuleDict({"weights": model})
+            found |= {"the names in a model that has that model under the name `weights`": sorted(outer.state_dict())}
             found |= {"the parameters": [name for name, _ in layer.named_parameters()]}
             handle.remove()
             return found | {"layer.state_dict() after handle.remove()": sorted(layer.state_dict())}
@@ -479,12 +488,14 @@ def twelve_from_afar(rng):
 def pretend_saved(rng):
     for value, dtype in ((rng.integer(2, 9), torch.float32), (-0.25, torch.float64), (0, torch.float32)):
         x, factor = rng.whole(2).to(dtype).requires_grad_(), rng.whole(2, 2).to(dtype)
+        factor[0, 0] = torch.inf
 
         def lie(manager, x=x, factor=factor):
             with manager:
-                square, product, unused = x * x, factor @ x, x.exp()
+                one_more = x * 1  # what is saved of it, nobody else holds
+                square, product, unused = one_more * one_more, factor @ x, x.exp()
             memory = StorageWeakRef(unused.untyped_storage())  # `exp` saves its own result
-            del unused
+            del unused, one_more
             (square.sum() + product.sum()).backward()
             found = {"x · x": square, "x.grad of x · x and F @ x together": kept(x.grad), "x": x, "F": factor}
             found["whether exp(x), made in the block and no longer used, is out of memory"] = memory.expired()
@@ -676,14 +687,14 @@ def stop_unheard(rng):
             def reached(forward, *numbers):
                 layer, who = _Layer(forward), []
                 layer.register_forward_hook(lambda *_: who.append("the hook"), always_call=True)
-                x = torch.tensor(numbers)
+                x = torch.tensor([numbers])
                 try:
                     who.append("the caller, by x itself" if (output := layer(x)) is x else output)
                 except BaseException as error:
                     who.append("the caller, by an exception" if isinstance(error, Exception) else "the caller")
                 return who
 
-            below, above = float(limit - 1), float(limit + 1)
+            below, above = limit - 0.5, limit + 0.5
             return {
                 "the lesson's program, above the limit: who was reached": reached(program, above),
                 "yours, above the limit: who was reached": reached(forward, above),
