@@ -159,7 +159,7 @@ evidence.show_tiles(
 #  0  0       0  8         1, 2     3, -1       logit = 3 · 1 - 1 · 2 = 1
 # ```
 #
-# The network averages first, and multiplies by the weights then. You may exchange the two steps: multiply each place
+# The network averages first, and then multiplies by the weights. You may exchange the two steps: multiply each place
 # by the weights first, and average at the end. What you have just before the average is a map, the **class activation
 # map** (Zhou et al., 2016).
 
@@ -1113,7 +1113,7 @@ print(f"tripod rather than espresso: {shares[1]:.0%} of the heat on the cat's ha
 # %% [markdown] tags=["more"]
 # ## More: A case to solve
 #
-# A photograph of an astronaut. ImageNet has no class "astronaut". What does the network say, and what made it say so?
+# Here is a photograph of an astronaut. ImageNet has no class "astronaut". What does the network say, and what made it say so?
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let each pair write down one of the five suspects, and a sentence why, before the map is shown.
@@ -1237,7 +1237,7 @@ show_grey_squares(own)
 # | They say | What is true today |
 # |---|---|
 # | CAM needs GAP and a linear layer; other networks must be changed and trained again. | True of CAM. Grad-CAM needs neither, and is CAM (divided by h · w) where CAM exists. |
-# | Register a backward hook on the layer to get the gradient. | `torch.autograd.grad(logit, output)` gives it without a hook, without `.grad`, and next to in-place ReLUs. |
+# | Register a backward hook on the layer to get the gradient. | A forward hook catches the output, and `torch.autograd.grad(logit, output)` gives it without `.grad`. Hand on a clone, for in-place ReLUs. |
 # | Always explain the logit, never the probability. | Choose the question: "why A?" is the logit, "why A rather than B?" a difference of logits. |
 # | Look at the map to see whether the network is right. | Count against masks, with chance beside it, and prove a suspicion with edited pictures. |
 
