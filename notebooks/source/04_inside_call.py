@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Inside a call
 #
-# You write `module(x)`, and the module's `forward` runs. Between the two, PyTorch runs a function of about a hundred lines.
-# It calls the forward hooks, and it prepares everything for the backward hooks. In this lesson you read this function, part
-# by part, in the torch that is installed on your machine, and you write its steps yourself. Whoever wants more then writes
+# You write `module(x)`, and the module's `forward` runs. Between the two, PyTorch runs a function of more than a hundred
+# lines. It calls the forward hooks, and it prepares everything for the backward hooks. In this lesson you read this
+# function, part by part, in the torch that is installed on your machine, and you write its steps yourself. Whoever wants more then writes
 # a whole call of about forty lines, which runs all hooks in exactly torch's order.
 #
 # ## What you will be able to do
