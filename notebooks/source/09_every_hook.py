@@ -205,7 +205,7 @@ def report(module, grad_input, grad_output):
 # | its gradient is not the one in `.grad` | [DistributedDataParallel](#DistributedDataParallel) |
 # | it sees another dtype than you expect | [torch.autocast](#torch.autocast) |
 # | it fails only sometimes | [Four traps in PyTorch itself](#More:-Four-traps-in-PyTorch-itself) |
-# | I maintain old code | [Module.register_backward_hook](#Module.register_backward_hook) |
+# | it comes from old code, with `register_backward_hook` | [Module.register_backward_hook](#Module.register_backward_hook) |
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Let everybody find the answer to one question of their own in these tables, and say how many
@@ -2453,9 +2453,9 @@ dig(nn.utils.parametrizations.weight_norm, "def _weight_norm_compat_hook", "modu
 dig(ModuleTracker._fw_post_hook)
 
 # %% [markdown]
-# No full backward hook, which would make views: a forward hook for all modules finds the tensors in the output, in whatever
-# nesting, and hangs a multi-grad hook on those that require a gradient. The handles go into a list, and `__exit__` removes
-# them.
+# It uses no full backward hook, which would make views. A forward hook for all modules finds the tensors in the output, in
+# whatever nesting, and hangs a multi-grad hook on those that require a gradient. The handles go into a list, and
+# `__exit__` removes them.
 #
 # ### fully_shard collects its parameters in time
 
@@ -2475,8 +2475,8 @@ dig(torch.utils.checkpoint._checkpoint_hook, "if not frame.is_recomputed", "fram
 dig(torch.utils.checkpoint._checkpoint_hook, "ret = frame.recomputed", "return ret")
 
 # %% [markdown]
-# Two pairs of hooks on saved tensors. The first pair keeps nothing: for each tensor, `pack` returns an empty holder, whose place
-# in a list is its number. At the first `unpack`, the function runs again, with gradients enabled, below a second pair, which
+# There are two pairs of hooks on saved tensors. The first pair keeps nothing: for each tensor, `pack` returns an empty holder,
+# whose place in a list is its number. At the first `unpack`, the function runs again, with gradients enabled, below a second pair, which
 # catches the tensors as they are saved once more, in the same order. What remains is to look up the number.
 
 # %% [markdown] tags=["more"]
@@ -2511,11 +2511,11 @@ check(compute_again)
 #
 # | They say | What is true today |
 # |---|---|
-# | Use `register_backward_hook`. | Deprecated since 1.8: it shows the last operation's inputs. Use `register_full_backward_hook`. |
-# | `grad_input` of a Linear layer is (bias, input, weight). | Of its last operation. With full hooks: one entry for each input of `forward`. |
-# | A backward hook on a whole model sees only the last layer. | The legacy one. The full one has the gradients of the model's inputs and outputs. |
+# | Use `register_backward_hook`. | Deprecated since 1.8: it shows the gradients of the last operation's inputs. Use `register_full_backward_hook`. |
+# | `grad_input` of a Linear layer is (bias, input, weight). | These are the entries of its last operation. A full hook gets one entry for each input of `forward`. |
+# | A backward hook on a whole model sees only the last layer. | This is true of the legacy one. The full one has the gradients of the model's inputs and outputs. |
 # | Save the model with `torch.save(model)`. | With a hook on it, this may fail. Save `model.state_dict()`. |
-# | `DataParallel` for several devices. | `DistributedDataParallel`; hooks then see the local gradient. |
+# | Use `DataParallel` for several devices. | Use `DistributedDataParallel`. Hooks then see the local gradient. |
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask how old the tutorial is that they learned hooks from. What was written before PyTorch 1.8
