@@ -75,7 +75,7 @@ from course_utils.explorers import TheCase
 TheCase()
 
 # %% [markdown]
-# Write your suspicion down, for **this is your case**. In the test that it was given, the network was nearly always right.
+# Write your suspicion down, because **this is your case**. In the test that it was given, the network was nearly always right.
 # Each lesson gives you one tool and, at its end, one clue. In lesson 10 you say what this network takes for a fish, and you
 # prove it.
 
@@ -277,7 +277,7 @@ CasePage()
 # %% [markdown] jp-MarkdownHeadingCollapsed=true
 # ## Glossary
 #
-# The words of the course, to look up. Questions: `course_utils/assets/questions.md`. Where it is folded, click below.
+# Questions about hooks are answered in `course_utils/assets/questions.md`. If this list is folded, click below.
 
 # %% glossary [markdown]
 # **Activation**: the output of a layer for one input.

@@ -767,7 +767,7 @@ draw_curves(
 )
 
 # %% [markdown]
-# Three lines with a hook found what no error message told. Here the patient's story ends. The parts called *More* can wait:
+# Three lines with a hook found what no error message said. Here the patient's story ends. The parts called *More* can wait:
 # the lesson goes on with [what old tutorials say](#What-old-tutorials-say).
 
 # %% [markdown] tags=["more"]
@@ -1059,7 +1059,7 @@ check(step_in_backward)
 # | Change the gradient with `grad *= 2` inside the hook. | This works only as long as no other tensor shares the gradient. Return a new tensor instead. |
 # | A hook without `return` is for printing only. | Yes. But a forgotten `return` is also a common bug in a hook. |
 # | The gradient that a hook sees *is* `.grad`. | On a leaf it is what is about to be *added* to `.grad`. After a second backward pass the two differ. |
-# | Use `Variable(..., requires_grad=True)`. | `Variable` has been merged into `Tensor` since PyTorch 0.4. |
+# | Use `Variable(..., requires_grad=True)`. | `Variable` was merged into `Tensor` in PyTorch 0.4. |
 
 # %% [markdown] tags=["instructor"]
 # **On this slide:** Ask who has written `grad *= 2` in a hook, and whether they would have noticed the fault. It

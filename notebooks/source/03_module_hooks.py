@@ -1285,7 +1285,7 @@ check(fix_argument)
 # | They say | What is true today |
 # |---|---|
 # | A forward hook returns nothing and cannot change the output. | Since PyTorch 1.2 what it returns replaces the output. A pre-hook can replace the inputs. |
-# | Use `register_backward_hook`. | It is deprecated since 1.8. Use `register_full_backward_hook`. Lesson 09 shows the old one. |
+# | Use `register_backward_hook`. | It has been deprecated since 1.8. Use `register_full_backward_hook`. Lesson 09 shows the old one. |
 # | A backward hook on a whole model sees only the last layer. | This was true of the old one. The full one has the gradients of the model's inputs and outputs. |
 # | Hook everything that is not a Sequential. | There are many types of containers. Hook the leaves, or the type that you want. Functions have no hooks. |
 # | Keep the outputs in a dict, with the module as its key. | A module that runs twice overwrites its own entry. |

@@ -901,7 +901,7 @@ print("layers inside:", len(list(short.children())), "of", len(net.features))
 
 # %% [markdown]
 # Both ways give the same tensors, and the extractor did not even run ten of the layers. But it makes no copies. In
-# SqueezeNet, it hands out the very tensor that the in-place ReLU writes into on the way to the next layer. To ask for
+# SqueezeNet, it hands out the very tensor that the in-place ReLU writes into on the way to the next layer. Asking for
 # an earlier step does not help, because there is none between the convolution and the ReLU. Setting `inplace` to False
 # does.
 

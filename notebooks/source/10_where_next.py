@@ -985,7 +985,7 @@ for name, given in directions.items():
 # answers stay as right as before, and the random control did a little better than no change. So this neither shows
 # that the network uses the background, nor that it does not.
 #
-# **4. Which of two neighbours in a table is better.** The one stands above the other, in the mean. How wide is the
+# **4. Which of two neighbours in a table is better.** One stands above the other in the mean. How wide is the
 # interval of their difference?
 
 # %%

@@ -861,7 +861,7 @@ print("second:", seen[0][1])
 why("what_the_hook_sees")
 
 # %% [markdown]
-# You cannot change that call, it is inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
+# You cannot change that call inside PyTorch. But a **forward pre-hook** that asks for the keyword arguments can change
 # what a module is called with (lesson 03):
 
 
@@ -968,7 +968,7 @@ with torch.no_grad(), attention.register_forward_hook(lambda module, args, outpu
 print("the second item:", pairs[0][1])
 
 # %% [markdown]
-# There are three ways to them.
+# You can get them in three ways.
 #
 # 1. **Ask the model to compute them step by step.** Here that is `eager = True`; in transformers,
 #    `attn_implementation="eager"`.

@@ -48,7 +48,7 @@ take("before")
 # %% [markdown]
 # ## After the course
 #
-# Answer these when you have worked through the lessons 01 to 06. Lesson 10 brings you back here.
+# You can answer these as soon as you have worked through lessons 01 to 06. Lesson 10 brings you back here.
 
 # %%
 take("after")
