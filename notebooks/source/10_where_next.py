@@ -701,7 +701,7 @@ check(share_on_the_cut)
 # **Answer:** for those that begin with average pooling: there the gradient is the same at every place (lesson 07).
 #
 # **Misconceptions, by exercise:** a hook that returns nothing cuts nothing; the map is cut instead of the network; the
-# share of all values instead of the positive ones (2).
+# share of all values instead of the positive ones (3).
 
 # %% [markdown]
 # ## One table
@@ -932,7 +932,7 @@ check(logits_without)
 # know?" **Answer:** nothing, and more could be read there.
 #
 # **Misconceptions, by exercise:** a direction that was not divided by its length; the mean over the places removed
-# instead; the component kept instead of removed (3).
+# instead; the component kept instead of removed (4).
 
 # %% [markdown]
 # ## What none of them can tell you
