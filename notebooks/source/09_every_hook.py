@@ -1205,8 +1205,8 @@ for older in load_matrices()[1:]:
 #
 # ### DataParallel
 #
-# `nn.DataParallel` makes a *replica* of the model for every device in every call. The replica shares the hooks, so a hook
-# runs once per device, in several threads. Its `module` is the replica, which is gone after the call, together with whatever
+# With two or more devices, `nn.DataParallel` makes a *replica* of the model for each of them in every call. The replica
+# shares the hooks, so a hook runs once per device, in several threads. Its `module` is the replica, which is gone after the call, together with whatever
 # the hook stored on it. The method that makes replicas also works on the CPU.
 
 # %% [markdown] tags=["instructor"]
