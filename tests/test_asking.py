@@ -80,7 +80,7 @@ def test_the_answer_is_what_another_run_shows():
     (case,) = (each for each in exercise.observe(make_twelve, 0) if f": {each['given']}?" in asked.text)
     alone = show(case["seen"]["w.grad after handle.remove()"])
     assert asked.answer == f"`w.grad` is {alone}."
-    assert "With your code as it is: `w.grad` is [12., 12.]." in asked.text
+    assert "With your code as it is: `w.grad` is [12., 12.]" in asked.text
     reason = f"receives {alone} and returns nothing, so {alone} goes on; in your own run [12., 12.] goes on."
     assert asked.explain() == f"In the first backward your tensor hook on `w` {reason}"
 

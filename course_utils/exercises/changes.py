@@ -173,11 +173,19 @@ def _leave_out(source: Source, node: ast.AST, instead: str = "pass") -> tuple[st
         return None
     lines = [*source.lines[:start], " " * indent + instead, *[""] * (end - start - 1), *source.lines[end:]]
     text = f"`{first.strip()}`"
-    if end - start == 1:
+    if end - start == 1 and instead and _stands_alone(source, node):
+        words = f"You put `pass` in the place of line {source.number(start + 1)}, {text}."
+    elif end - start == 1:
         words = f"You leave out line {source.number(start + 1)}, {text}."
     else:
         words = f"You leave out lines {source.number(start + 1)} to {source.number(end)}, from {text} on."
     return _fit(words, f"leave out {text}", lines, text)
+
+
+def _stands_alone(source: Source, node: ast.AST) -> bool:
+    """Whether nothing else stands in the block of a statement."""
+    parts = [value for each in ast.walk(source.tree) for value in vars(each).values()]
+    return any(part == [node] for part in parts if isinstance(part, list))
 
 
 def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str, str] | None:

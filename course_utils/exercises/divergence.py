@@ -366,20 +366,20 @@ def _uses(event: Event, value: Plain) -> bool:
 def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights: Sequence[Run]) -> Divergence:
     """`as_numbers`: whether the new value is one of a right run but for its shape or its dtype."""
     source = " and ".join(dict.fromkeys(map(_say_source, step["got"][:2])))
-    line = _line(step).replace("your", "Your", 1)
+    line = _line(step).replace("your", "Your", 1) + ("," if step["text"] else "")
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
     made = [value for _, event in beside for value in event["gave"]]
     if any((value.get("dtype") == "bool") != (new.get("dtype") == "bool") for value in made):
         made = []  # a mask says nothing about numbers
     if strange:
-        said = f"{line}, computes with the values of {step['on']}; none of the course's does."
+        said = f"{line} computes with the values of {step['on']}; none of the course's does."
     elif made and all(_equal(made[0], value) for value in made):
         (run, event), (words, there) = beside[0], show_apart(new, made[0])
-        said = f"{line}, makes {words} from {source}; a right run makes {there} from it."
+        said = f"{line} makes {words} from {source}; a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
     else:
         words = f"{_say(new)}, of dtype {new['dtype']}," if as_numbers and new.get("dtype") else _say(new)
-        said = f"{line}, makes {words} from {source}; that is in none of the course's right runs."
+        said = f"{line} makes {words} from {source}; that is in none of the course's right runs."
     return Divergence(said, rights[0], step["part"], step, None)
 
 

@@ -31,6 +31,7 @@ AS_NOW = "Nothing changes: check sees no difference."
 OTHER_VALUES = "as now, but with other values"
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
+NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
 LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
 PRESENT = {"changed": "changes", "left": "leaves", "removed": "removes", "gave": "gives", "did": "does"}
 
@@ -68,7 +69,7 @@ def ask_outcome(subject: Subject) -> Question | None:
     for at in subject.cases[:CASES_ASKED]:
         tried = _try_changes(subject, at)
         for candidate in sorted(tried, key=_how_obvious):
-            options = _find_options(candidate, tried)
+            options = _find_options(candidate, tried, bool(NUMBERS.search(subject.own[at]["given"])))
             if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
                 continue  # nobody can know that a tensor is changed later
             if options and candidate.change.key not in subject.asked and _is_sure(subject, candidate, at):
@@ -84,7 +85,7 @@ def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
 
 def _word_outcome(subject: Subject, change: Change, options: Sequence[Said], at: int) -> Question:
     now = "; ".join(dict.fromkeys(each.now for each in options if each.now))
-    as_it_is = f"\nWith your code as it is: {now}." if now else ""
+    as_it_is = f"\nWith your code as it is: {now.rstrip('.')}." if now else ""
     text = f"{change.words}\nWhat happens then in this case: {subject.tell_case(at)}?{as_it_is}"
     texts = [*shuffle([each.words for each in options], text), AS_NOW]
     return _question(subject, change, change.key, text, texts, options[0].words, at)
@@ -108,8 +109,11 @@ def _how_obvious(tried: Tried) -> tuple[bool, int]:
     return bool(tried.said) and tried.said[0].about == "raised", tried.change.rank
 
 
-def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None:
-    """What a change does, and then what others do and it does not; None where too few can be told apart."""
+def _find_options(candidate: Tried, tried: Sequence[Tried], has_numbers: bool) -> list[Said] | None:
+    """What a change does, and then what others do and it does not; None where too few can be told apart.
+
+    Of a case that does not show its numbers, no two options differ in numbers alone.
+    """
     if not candidate.said or not _can_be_told(candidate.said[0]):
         return None
     truth = candidate.said[0]
@@ -118,6 +122,9 @@ def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
         clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        clashes = clashes or (
+            not has_numbers and any(_without_numbers(other) == _without_numbers(one) for one in options)
+        )
         if not clashes and len(options) < MOST_OPTIONS - 1:
             options.append(other)
     return options if len(options) >= FEWEST_OPTIONS - 1 else None
@@ -125,6 +132,10 @@ def _find_options(candidate: Tried, tried: Sequence[Tried]) -> list[Said] | None
 
 def _can_be_told(said: Said) -> bool:
     return 0 < len(said.words) <= LONGEST and len(said.now) <= LONGEST + 20
+
+
+def _without_numbers(said: Said) -> str:
+    return re.sub(r"-?\d+\.\d*(e[+-]\d+)?", "0.", said.words)
 
 
 def _clash(one: Said, other: Said) -> bool:
@@ -287,7 +298,7 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
             said = said.replace(words, others)
         return said
     said = next((each for each in differences(evidence, seen) if each.now), None)
-    observed = f"{said.words} In your own run, {said.now}." if said else ""
+    observed = f"{said.words} In your own run, {said.now.rstrip('.')}." if said else ""
     return _tell_first_difference(run["events"], own["events"]) or observed
 
 
