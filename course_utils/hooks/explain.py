@@ -315,7 +315,7 @@ def _why_backward_did_not_run(seen: Observer, registration: Registration) -> str
         return "gradients switched off"
     if not any(call.has_graph for call in called):
         return "nothing requires a gradient"
-    if registration.kind != "legacy backward hook" and not issubclass(last.output, (Tensor, tuple)):
+    if registration.kind != "legacy backward hook" and not last.has_tensor:
         return "output is not a tensor"
     return _why_passes_missed(seen, registration, passes, {id(call) for call in called})
 

@@ -128,7 +128,7 @@ class Call:
     active: list[Registration] = dataclasses.field(default_factory=list)
     forward_began: bool = False
     forward_result: Any = None
-    output: type = Tensor  # the type of what it returned
+    has_tensor: bool = True  # it returned a tensor, or a tuple that holds one
     has_graph: bool = False
     nodes: set[Any] = dataclasses.field(default_factory=set)
 
@@ -293,11 +293,11 @@ class Observer:
         while self._stack.pop() is not call:
             continue
         call.raised = has_raised(frame)
-        call.output = type(result)
+        outer = [each for each in (result if isinstance(result, tuple) else [result]) if isinstance(each, Tensor)]
+        call.has_tensor = bool(outer)
         tensors = tensors_in(result) if call.active or call.parent is None else []
         call.has_graph = any(tensor.requires_grad for tensor in tensors)
         if call.active:
-            outer = [each for each in (result if isinstance(result, tuple) else ()) if isinstance(each, Tensor)]
             call.nodes = {tensor.grad_fn for tensor in outer or tensors} - {None}  # a full hook sits on no inner ones
             self._hooked.append(call)
             if len(self._hooked) > _MOST_GRAPHS:
