@@ -101,7 +101,7 @@ def layer_by_layer(rng):
     for words, kind in KINDS.items():
         model = small(rng, kind, 4)
         if kind is TupleLayer:
-            model.lm_head = nn.Linear(model.lm_head.in_features, WORDS)
+            model.lm_head = nn.Linear(model.lm_head.in_features, WORDS).double()
             fill(model.lm_head, rng.mixed)
             words += " and whose head has weights of its own and a bias"
         yield Case({"model": model, "tokens": some_tokens(rng, 1, 5)}, shown=f"{words}, and tokens (1, 5)")
