@@ -183,7 +183,7 @@ backend-path = ["."]
 [project]
 name = "tiny"
 version = "1"
-dependencies = ["torch>=2.13", "torchvision>=0.28"]
+dependencies = ["torch>=2.14", "torchvision>=0.29"]
 """
 TORCH = "kind = {kind!r}\ndef ones(*_): pass\n"
 TORCHVISION = """\
@@ -227,7 +227,7 @@ def test_the_environment_is_made_once_and_has_the_kind_of_torch_that_fits(tmp_pa
     course.mkdir(), bin_.mkdir()
     shutil.copy(ROOT / "Makefile", course)
     (course / "pyproject.toml").write_text(PROJECT)
-    needs = "Provides-Extra: dev\nRequires-Dist: torch>=2.13\nRequires-Dist: torchvision>=0.28\n"
+    needs = "Provides-Extra: dev\nRequires-Dist: torch>=2.14\nRequires-Dist: torchvision>=0.29\n"
     (course / "backend.py").write_text(BACKEND.format(wheel=str(add_wheel(tmp_path, "tiny", "1", "", needs))))
     (driver := bin_ / "nvidia-smi").touch(0o755)
 
