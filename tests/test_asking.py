@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import re
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from test_waiting import FrontEnd
 
 from course_utils.exercises import asking, progress, saved_progress
 from course_utils.exercises.asking import make_question
+from course_utils.exercises.changes import changes_of, read_source
 from course_utils.exercises.engine import find
 from course_utils.exercises.plain import show
 
@@ -106,6 +108,9 @@ def test_options_differ_one_is_true_and_none_is_asked_again(answer):
         assert len({*asked.options}) == len(asked.options)
         assert asked.options.count(asked.answer) == 1
         assert asked.explain(), "there is a reason"
+        if "What happens then" in asked.text and not re.search(r"= \[*-?\d+\.", asked.text.partition("With your")[0]):
+            bare = {re.sub(r"-?\d+\.\d*", "0.", option) for option in asked.options}
+            assert len(bare) == len(asked.options), "numbers alone tell nothing to who sees no numbers"
         keys.append(asked.key)
         texts.add(asked.text)
     assert texts
@@ -177,3 +182,15 @@ def test_only_a_front_end_shows_a_question_and_the_ticket_comes_first():
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def clear_all(lists):
+    for each in lists:
+        each.clear()
+    return lists
+
+
+def test_pass_takes_the_place_of_a_line_that_stands_alone():
+    words = [change.words for change in changes_of(read_source(clear_all))]
+    (said,) = (each for each in words if each.endswith("`each.clear()`."))
+    assert said.startswith("You put `pass` in the place of line ")
