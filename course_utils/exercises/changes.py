@@ -11,6 +11,7 @@ from types import FunctionType, ModuleType
 from typing import NamedTuple
 
 from course_utils.exercises.edits import Instead, changed, define, edits_of, replace
+from course_utils.exercises.evidence import codes_of, with_inner
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 LONGEST = 120  # characters of a line that is shown
@@ -100,7 +101,8 @@ def changes_of(source: Source) -> Iterator[Change]:
 
     The most telling one of each line comes first, and then the second of each.
     """
-    seen = {"\n".join(source.lines)}
+    text = "\n".join(source.lines)
+    seen, own = {text}, define(text, source.tree.name, source.namespace)
     for operator, old, new, home in _in_turn(source):
         written = _write(source, operator, old, new, home)
         if written is None or written[2] in seen:
@@ -108,8 +110,21 @@ def changes_of(source: Source) -> Iterator[Change]:
         seen.add(written[2])
         # An error, and the record of events, then have the numbers of the lines in the cell.
         function = define("\n" * (source.first - 1) + written[2], source.tree.name, source.namespace)
-        if function is not None:
+        if function is not None and not _unbinds(own, function):
             yield Change(_rank(source.tree, operator, old), *written, function)
+
+
+def _unbinds(before: Callable, after: Callable) -> bool:
+    """Whether a change lets a name be read that is bound no more; in the kernel may be another thing of that name."""
+    (bound, _), (still_bound, read) = _names_in(before), _names_in(after)
+    return not read.isdisjoint(bound - still_bound)
+
+
+def _names_in(function: Callable) -> tuple[set[str], set[str]]:
+    """The names that a function, or a class's methods, bind, and those that they read from elsewhere."""
+    codes = [each for code in codes_of(function) for each in with_inner(code)]
+    bound = {name for code in codes for name in (*code.co_varnames, *code.co_cellvars)}
+    return bound, {name for code in codes for name in code.co_names}
 
 
 def _in_turn(source: Source) -> list[tuple[str, ast.AST, Instead, ast.stmt]]:

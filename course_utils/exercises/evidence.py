@@ -164,6 +164,14 @@ def codes_of(answer: object) -> list[types.CodeType]:
     return [each.__code__ for each in _functions_of(answer)]
 
 
+def with_inner(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code, and that of the functions in it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from with_inner(each)
+
+
 def _functions_of(answer: object) -> list[types.FunctionType]:
     with suppress(Exception):
         parts = vars(answer).values() if isinstance(answer, type) else [inspect.unwrap(answer)]

@@ -7,7 +7,6 @@ happened first.
 import re
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
-from textwrap import shorten
 from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import Change
@@ -31,7 +30,9 @@ AS_NOW = "Nothing changes: check sees no difference."
 OTHER_VALUES = "as now, but with other values"
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
+SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[ ])-?\d+(?=[\],])")  # a float, or an int in a list
 NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
+CALLABLE = {"a function": "something that can be called"}  # a class and a node of the graph are no functions
 LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
 PRESENT = {"changed": "changes", "left": "leaves", "removed": "removes", "gave": "gives", "did": "does"}
 
@@ -69,12 +70,18 @@ def ask_outcome(subject: Subject) -> Question | None:
     for at in subject.cases[:CASES_ASKED]:
         tried = _try_changes(subject, at)
         for candidate in sorted(tried, key=_how_obvious):
-            options = _find_options(candidate, tried, bool(NUMBERS.search(subject.own[at]["given"])))
+            options = _find_options(candidate, tried, _can_be_computed(subject.own[at]))
             if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
                 continue  # nobody can know that a tensor is changed later
             if options and candidate.change.key not in subject.asked and _is_sure(subject, candidate, at):
                 return _word_outcome(subject, candidate.change, options, at)
     return None
+
+
+def _can_be_computed(case: Evidence) -> bool:
+    """Whether a reader can work out new numbers: the case shows its own, and no module computes with others."""
+    has_module = any("training" in each for each in case["inputs"].values())
+    return bool(NUMBERS.search(case["given"])) and not has_module
 
 
 def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
@@ -135,7 +142,7 @@ def _can_be_told(said: Said) -> bool:
 
 
 def _without_numbers(said: Said) -> str:
-    return re.sub(r"-?\d+\.\d*(e[+-]\d+)?", "0.", said.words)
+    return SOME_NUMBER.sub("0.", said.words)
 
 
 def _clash(one: Said, other: Said) -> bool:
@@ -201,7 +208,7 @@ def _say_value(fact: Fact) -> str:
         return f"{subject} {mine}"
     names = name_type(fact.mine), name_type(fact.expected)
     if names[0] != names[1]:
-        return f"{subject} {names[0]}, not {names[1]}"
+        return f"{subject} {CALLABLE.get(names[0], names[0])}, not {names[1]}"
     return f"{subject} {names[0]} {OTHER_VALUES}" if mine != show(fact.expected) else ""
 
 
@@ -304,26 +311,16 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
 
 def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
     """What happens only in one of two runs, whichever is first; nothing where all that is told is the same."""
+    events, own = ([event for event in each if event["what"] != "computes"] for each in (events, own))
     told = [[tell_event(event) for event in each] for each in (events, own)]
     for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
         if kind == "delete":
             return f"With the change, {told[0][start]}; in your own run, that does not happen."
         if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
             return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
-        if kind != "equal" and own[start_own]["what"] == "computes":
-            return _tell_missing_step(own[start_own])
         if kind != "equal":
             return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
     return ""
-
-
-def _tell_missing_step(step: Event) -> str:
-    made, source = (" and ".join(dict.fromkeys(map(show, step[each]))) for each in ("gave", "got"))
-    made, source = (shorten(each, LONGEST, placeholder=" …") for each in (made, source))
-    if made == source:
-        made = f"another tensor {made}"
-    said = f"line {step['line']} makes {made}" + (f" from {source}" if source else "")
-    return f"In your own run, {said}; with the change, it does not."
 
 
 def _tell_error(error: dict[str, Any]) -> str:

@@ -2,13 +2,13 @@
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FrameType
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 from course_utils.exercises.divergence import TIMES
 from course_utils.exercises.events import Event, record_run
-from course_utils.exercises.evidence import codes_of
+from course_utils.exercises.evidence import codes_of, with_inner
 from course_utils.exercises.plain import show
 from course_utils.exercises.question import MOST_OPTIONS, SECONDS_FOR_A_CASE, Question, Subject, shuffle
 from course_utils.exercises.recorded import VISIBLE_SEED
@@ -41,7 +41,7 @@ def ask_order(subject: Subject) -> Question | None:
 
 def _trace_lines(subject: Subject, at: int) -> dict[int, bool]:
     """The lines with a step of their own, in the order in which they run first: whether after the call."""
-    codes, seen, has_returned = {*_find_codes(codes_of(subject.answer)[0])}, {}, False
+    codes, seen, has_returned = {*with_inner(codes_of(subject.answer)[0])}, {}, False
 
     def trace(frame: FrameType, event: str, _: Any) -> Callable | None:
         if frame.f_code not in codes:
@@ -66,28 +66,26 @@ def _trace_lines(subject: Subject, at: int) -> dict[int, bool]:
     return {line: after for line, after in seen.items() if line in subject.source.steps}
 
 
-def _find_codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _find_codes(each)
-
-
 def _list_lines(lines: Sequence[int]) -> str:
     return f"Line {', then line '.join(map(str, lines))}."
 
 
 def _tell_order(in_call: Sequence[int], later: Sequence[int]) -> str:
-    first = "lines {} and {} ran".format(*in_call) if len(in_call) > 1 else f"line {in_call[0]} ran"
-    second = "lines {} and {}".format(*later) if len(later) > 1 else f"line {later[0]}"
-    return f"In the call of your function {first}; {second} ran after it, when the function with it was called."
+    first = "Lines {} and {} ran".format(*in_call) if len(in_call) > 1 else f"Line {in_call[0]} ran"
+    second = "lines {} and {} ran".format(*later) if len(later) > 1 else f"line {later[0]} ran"
+    return f"{first} before your function returned; {second} only later, when an inner function of yours was called."
 
 
 # --- how often do your hooks run, and with what? ----------------------------------------------------------------------
 
 
 def ask_count(subject: Subject) -> Question | None:
-    """How often the answer's hooks run in a part of a case, and what the first of them receives."""
+    """How often the answer's hooks run in a part of a case, and what the first of them receives.
+
+    What torch puts around a hook for several tensors is recorded as the learner's own, so it is not counted.
+    """
+    if any("register_multi_grad_hook" in line for line in subject.source.lines):
+        return None
     for at in subject.cases[:1]:  # a record takes several times as long as a run
         try:
             _, run = record_run(subject.exercise.make_cases, subject.answer, VISIBLE_SEED, SECONDS_FOR_A_CASE, at)
@@ -100,16 +98,22 @@ def ask_count(subject: Subject) -> Question | None:
     return None
 
 
+def _times(count: int) -> str:
+    return TIMES.get(count, f"{count} times").capitalize()
+
+
 def _word_count(subject: Subject, runs: Sequence[Event], part: str, at: int) -> Question | None:
     number, received = len(runs), [show(event["got"]) for event in runs]
     key = f"how often {part}"
     others = [each for each in received if each != received[0]]
     if key in subject.asked or not others or max(map(len, received)) > LONGEST_VALUE:
         return None
-    pairs = [(number, received[0]), (number, others[-1]), (number - 1, received[0]), (number + 1, others[-1])]
-    options = [f"{TIMES.get(count, f'{count} times')}, and first they receive {value}." for count, value in pairs]
-    options = [f"{option[0].upper()}{option[1:]}" for option in options]
-    text = f"How often do hooks of your code run {part}, in this case: {subject.tell_case(at)}?\n"
-    text += "And what does the first of these runs receive?"
-    reason = f"The record says that {part} they received, one after the other: {'; '.join(received)}."
+    text = f"How often do hooks of your code run {part}, in this case: {subject.tell_case(at)}?"
+    if received[0] in subject.tell_case(at):
+        pairs = [(number, received[0]), (number, others[-1]), (number - 1, received[0]), (number + 1, others[-1])]
+        options = [f"{_times(count)}, and first they receive {value}." for count, value in pairs]
+        text += "\nAnd what does the first of these runs receive?"
+    else:
+        options = [f"{_times(count)}." for count in (number, number - 1, number + 1, 2 * number)]
+    reason = f"The record says that {part} they received, one after the other: {'; '.join(received).rstrip('.')}."
     return Question(subject.exercise.name, key, text, tuple(shuffle(options, text)), options[0], lambda: reason)
