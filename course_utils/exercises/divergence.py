@@ -220,7 +220,8 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
     what, attribute, on = cell.key
     doing = f"changes {on} in place" if what == "changes" else f"{what} `{attribute}` of {on}"
     if not cell.mine:
-        return "" if what == "reads" else f"a right answer {doing}; yours does not"
+        seen = ", where autograd sees it" if what == "changes" else ""
+        return "" if what == "reads" else f"a right answer {doing}{seen}; yours does not"
     if not cell.right:
         value = f", which is {_say(cell.mine[0]['gave'])} then" if what == "reads" else ""
         return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
@@ -313,10 +314,16 @@ def _reaches(
     for step in steps:
         if any(_among(view(value), came) for value in step["got"]):
             made = [*map(view, step["gave"])]
-            if all(_among(value, known) and not {*value.get("values", ())} <= {0, 1} for value in made):
-                return False  # a mask or a yes may be equal by chance
+            if all(_among(value, known) and not _may_be_chance(value, step["got"]) for value in made):
+                return False
             came += made
     return any(_among(value, came) for value in ends)
+
+
+def _may_be_chance(value: Plain, sources: Sequence[Plain]) -> bool:
+    """Whether a value may be one of a right run by chance: a mask, or one number that was picked, as the largest is."""
+    numbers = {*value.get("values", ())}
+    return numbers <= {0, 1} or (len(numbers) == 1 and any(numbers <= {*each.get("values", ())} for each in sources))
 
 
 def _numbers(value: Any) -> Iterator[Plain]:

@@ -18,7 +18,8 @@ from course_utils.exercises.evidence import can_limit_time
 SECONDS = 3.0  # for all edits of an answer; a learner is waiting
 # Edits that put no other slip in the place of one.
 MENDING = {"a statement less", "add return", "bind now", "own for each call"}
-NO_SLIPS = {"only once", "of an argument the first only"}  # what nobody forgets to write
+# What nobody forgets to write, and what passes by chance where no case has several things that tell.
+NO_SLIPS = {"only once", "of an argument the first only", "the first only"}
 
 
 class Repair(NamedTuple):
@@ -89,6 +90,8 @@ def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> s
         words = f"leave out the call of `{operator.removeprefix('no ')}`"
     elif isinstance(old, ast.Subscript) and isinstance(new, ast.Subscript) and not isinstance(old.slice, ast.Slice):
         words = "put another index into the square brackets"
+    elif operator == "never" and old.orelse:
+        words = "do what stands below `else` in any case"
     elif operator == "mixed up":
         words = words.format(name_of(old), name_of(new))
     return f"Try this in your line {number}, `{text}`: {words}."
