@@ -94,6 +94,14 @@ def scale_gradient(rng):
         return {"x.grad": both.grad}
 
     yield Case({"tensor": a, "factor": 4}, one_of_two, shown="tensor = a in a, b = (x·x).unbind(), float64, factor = 4")
+    first, second = rng.leaf(2), rng.leaf(2)
+
+    def both_tensors(_):
+        (first * second).sum().backward()
+        return {"the gradient of the tensor of the case before, whose factor is 3,": first.grad}
+
+    yield Case({"tensor": first, "factor": 3})
+    yield Case({"tensor": second, "factor": -2}, both_tensors, follows=True)
 
 
 @exercise

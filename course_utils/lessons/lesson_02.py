@@ -75,13 +75,16 @@ def record_norms(rng):
 
     def thrice(norms):
         freed = _watch_gradients(used)
-        (other * slope_of_other + used * slope_of_other * 3).sum().backward(retain_graph=True)
-        first = list(norms)
-        (used * 0).sum().backward(retain_graph=True)
-        second = list(norms)
-        (used * 2).sum().backward()
+        losses = [(other * slope_of_other + used * slope_of_other * 3).sum(), (used * 0).sum(), (used * 2).sum()]
+        with measure_memory() as memory:
+            losses[0].backward(retain_graph=True)
+            first = list(norms)
+            losses[1].backward(retain_graph=True)
+            second = list(norms)
+            losses[2].backward()
+        left = {"the number of bytes that the backwards leave in memory": memory.live}
         lists = {"the list after the first backward": first, "the list after the second backward": second}
-        return lists | {"leaf.grad": leaf.grad} | freed() | kept(given)
+        return lists | {"leaf.grad": leaf.grad} | freed() | kept(given) | left
 
     passes = "three backwards, the last two from `used` alone, with gradients 0 and 2"
     yield Case({"activations": given}, thrice, shown=f"[leaf, unused, used, other, used] and {passes}")
@@ -276,6 +279,10 @@ def count_saved_bytes(rng):
     shown = "eight products with a backward of its own, each with 4 other numbers, in memory that is used again"
     yield Case({"function": reuse_memory, "x": rng.leaf(4)}, shown=shown)
 
+    same = rng.leaf(2)
+    yield Case({"function": torch.square, "x": same}, shown="the square of 2 numbers")
+    yield Case({"function": torch.square, "x": same}, shown="the square of the same tensor once more", follows=True)
+
     def refuse(x):
         raise ValueError("this function has had enough")
 
@@ -314,7 +321,7 @@ def save_as_half(rng):
         name = str(dtype).removeprefix("torch.")
         shown = f"a {name} tensor of {2 * count} numbers, half of them above 2048, the result of an operation"
         yield Case({}, pack_and_unpack, shown=shown)
-    whole = rng.whole(80).long() * 2 + 199
+    whole = rng.whole(4, 20).long() * 2 + 199
     tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}
     tensors |= {"bool": whole > whole.min(), "float16": rng.quarters(2).half(), "bfloat16": rng.quarters(2).bfloat16()}
 

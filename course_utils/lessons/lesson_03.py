@@ -36,7 +36,7 @@ class OutOfOrder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.last, self.unused, self.pool, self.first = nn.Linear(1, 2), nn.ReLU(), nn.MaxPool1d(2), nn.Linear(3, 4)
+        self.unused, self.last, self.pool, self.first = nn.ReLU(), nn.Linear(1, 2), nn.MaxPool1d(2), nn.Linear(3, 4)
         self.calls = 0
         self.register_forward_pre_hook(self.count)
 
@@ -135,6 +135,13 @@ def silence_channel(rng):
     loud[0, 2] = torch.tensor([torch.inf, torch.nan])
     shown = "an nn.Identity on numbers of which those in the channel are inf and nan, channel = 2"
     yield Case({"layer": quiet, "channel": 2}, lambda _: {"the output": quiet(loud)}, shown=shown)
+    one, other, numbers = nn.Identity(), nn.Identity(), rng.quarters(1, 2)
+
+    def both_layers(_):
+        return {"the output of the layer of the case before, where channel = 0,": one(numbers)}
+
+    yield Case({"layer": one, "channel": 0}, shown="an nn.Identity, channel = 0")
+    yield Case({"layer": other, "channel": 1}, both_layers, shown="another nn.Identity, channel = 1", follows=True)
 
 
 @exercise

@@ -89,7 +89,8 @@ def guide_relu(rng):
         seen = {
             "the output": relu(x),
             "the gradient at x": gradient_at(x, relu, arriving),
-            "the gradient at x of a second call": gradient_at(x, relu, -arriving / 2**40),
+            "the gradient at x of a second call, which is tiny, times 2**40": 2**40
+            * gradient_at(x, relu, -arriving / 2**40),
             "the gradient at x where none above 0 arrives": gradient_at(x, relu, -arriving.abs()),
         }
         handle.remove()
@@ -250,6 +251,8 @@ def share_on(rng):
         if kind == "any":
             gradient /= 3
         yield Case({"gradient": gradient, "mask": mask})
+    most = torch.tensor([[True, True, False], [True, True, True]])
+    yield Case({"gradient": rng.quarters(3, 2, 3), "mask": most})
     nothing, nowhere = torch.zeros(3, 2, 2), torch.zeros(2, 2, dtype=torch.bool)
     first = torch.tensor([[True, False], [False, False]])
     yield Case({"gradient": nothing, "mask": first}, shown="a gradient of zeros")

@@ -169,6 +169,10 @@ def pointing_game(rng):
     mask[0, 0, 3] = mask[0, 1, 1] = True  # pixel number 3 in rows of 4, and in rows of 2
     heatmap[0, 1, 1] = -hottest  # so that the mask is cooler than what lies beside it
     yield Case({"heatmaps": heatmap, "masks": mask})
+    heatmap, mask = rng.whole(1, 3, 3, high=3), torch.zeros(1, 3, 3, dtype=torch.bool)
+    heatmap[0, 0, 0], heatmap[0, 1, 1:], heatmap[0, 2, 1] = 9, 8, 7  # neither in the hottest row nor in that column
+    mask[0, 0, 0] = True
+    yield Case({"heatmaps": heatmap, "masks": mask})
 
 
 def _turning_net() -> nn.Sequential:

@@ -284,6 +284,9 @@ def dead_share(rng):
     yield Case({"model": model, "batches": [maps, -rng.whole(1, 2, 1, 3)]}, shown=shown)
     shown = "a ReLU that is called twice: once for what is above 0, once for what is below"
     yield Case({"model": BothSides(), "batches": [rng.whole(2, 3) * torch.tensor([0.0, 1.0, -1.0])]}, shown=shown)
+    model = nn.Sequential(nn.ReLU(), Does(lambda x: x - 1), nn.ReLU(), nn.Flatten())
+    batch = rng.whole(2, 3) * torch.tensor([1.0, -1.0, 1.0])
+    yield Case({"model": model, "batches": [batch]}, shown="two ReLUs, and nothing that works in place")
     shown = "a second batch that is too narrow: the model raises an error"
     yield Case({"model": _relu_net(rng), "batches": [first.clone(), rng.whole(2, 3)]}, shown=shown)
     yield Case({"model": _relu_net(rng).append(Does(stop)), "batches": [first.clone()]}, shown=STOPPED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import weakref
 from collections import OrderedDict
@@ -253,6 +254,15 @@ def freeze_weight(rng):
         return {"weight.grad": shift.weight.grad, "x.grad": y.grad}
 
     yield Case({"layer": shift}, share, shown="a layer that adds its weight to x, both of dtype float64")
+    outer = whole_weights(nn.Linear(2, 1), rng)
+    outer.inner = whole_weights(nn.Linear(1, 1), rng)
+    outer.register_forward_hook(lambda module, _, output: module.inner(output))
+
+    def go_through_both(_):
+        outer(x).sum().backward()
+        return {"weight.grad": outer.weight.grad, "inner.weight.grad": outer.inner.weight.grad}
+
+    yield Case({"layer": outer}, go_through_both, shown="a Linear layer with another one in it, which a hook calls")
 
 
 @exercise
@@ -297,7 +307,12 @@ def block_gradient(rng):
 @exercise
 def note_failures(rng):
     one, two, three = (rng.integer(1, 9) for _ in range(3))
-    for layer, numbers in ((Choosy(), (0, -one, two)), (Choosy(), (-two, -three, 0)), (Moody(), (-one, two, 0, three))):
+    for layer, numbers in (
+        (Choosy(), (0, -one, two)),
+        (Choosy(), (-two, -three, 0)),
+        (Choosy(UnicodeError), (one, -two, three)),
+        (Moody(), (-one, two, 0, three)),
+    ):
         notes = [True, False]
 
         def call(handle, layer=layer, notes=notes, numbers=numbers):
@@ -318,6 +333,8 @@ def note_failures(rng):
             return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
 
         shown = f"notes from before, and a layer called with {', '.join(map(str, numbers))}"
+        if getattr(layer, "error", ValueError) is not ValueError:
+            shown += "; what it raises is a UnicodeError, which is a kind of ValueError"
         yield Case({"layer": layer, "notes": notes}, call, shown)
 
 
@@ -437,6 +454,16 @@ def zero_second_factor(rng):
         return {"x.grad": x.grad, "z.grad": z.grad}
 
     yield Case({"product": product}, go_back, shown="a · b, where a = 2x and b = 3z, of dtype float64", fresh=True)
+    both, pair = rng.leaf(2), rng.leaf(2, 2)
+    a, b = pair.unbind()
+    for leaf, product, words in ((both, both * both, "both are x"), (pair, a * b, "a, b = x.unbind()")):
+
+        def go_back_to_one(handle, leaf=leaf, product=product):
+            (slope * product).sum().backward()
+            handle.remove()
+            return {"x.grad": leaf.grad}
+
+        yield Case({"product": product}, go_back_to_one, shown=f"a · b, where {words}", fresh=True)
 
 
 @exercise
@@ -482,6 +509,17 @@ def twelve_from_afar(rng):
 
     shown = "y = factors · x, where x has the shape (2,) and the factors (3, 2)"
     yield Case({"y": table}, go_back_from_a_table, shown=shown, fresh=True)
+    base = rng.leaf(2)
+    square = base * base
+
+    def go_back_after_removal(handle):
+        square.sum().backward()
+        first, base.grad = base.grad, None
+        handle.remove()
+        (3 * base).sum().backward()
+        return {"x.grad": first, "x.grad after handle.remove()": base.grad}
+
+    yield Case({"y": square}, go_back_after_removal, shown="y = x · x", fresh=True)
 
 
 @exercise
@@ -504,6 +542,19 @@ def pretend_saved(rng):
             return found | {"x.grad of x · x after the block": x.grad}
 
         yield Case({"value": value}, lie, shown=f"value = {value}, and x and F of {dtype}")
+    z, places = rng.leaf(3), torch.tensor([2, 1])
+
+    def lie_about_places(manager):
+        with contextlib.suppress(ValueError), manager:
+            chosen = z.gather(0, places)  # it saves `places`, which are whole numbers
+            raise ValueError
+        chosen.sum().backward()
+        first, z.grad = z.grad, None
+        (z * z).sum().backward()
+        return {"x.gather(0, index)": chosen, "x.grad": first, "x.grad of x · x after the block": z.grad}
+
+    shown = "value = 0, and x.gather(0, index), which saves an index; then an error ends the block"
+    yield Case({"value": 0}, lie_about_places, shown=shown)
 
 
 def _leads_to(y: torch.Tensor, leaf: torch.Tensor) -> bool:
@@ -594,7 +645,10 @@ def lost_in_the_copy(rng):
         def compare(handle, layer=layer, ran=ran, size=size):
             def runs(module):
                 ran.clear()
-                module(torch.ones(1, size, requires_grad=True)).sum().backward()
+                output = module(torch.ones(1, size, requires_grad=True))
+                if module is layer:
+                    ran.clear()  # only backward counts
+                output.sum().backward()
                 return len(ran)
 
             rule = nn.Linear(size, 1)
@@ -684,10 +738,10 @@ def stop_unheard(rng):
                     raise ValueError
                 return x
 
-            def reached(forward, *numbers):
+            def reached(forward, numbers):
                 layer, who = _Layer(forward), []
                 layer.register_forward_hook(lambda *_: who.append("the hook"), always_call=True)
-                x = torch.tensor([numbers])
+                x = torch.tensor(numbers)
                 try:
                     who.append("the caller, by x itself" if (output := layer(x)) is x else output)
                 except BaseException as error:
@@ -696,10 +750,11 @@ def stop_unheard(rng):
 
             below, above = limit - 0.5, limit + 0.5
             return {
-                "the lesson's program, above the limit: who was reached": reached(program, above),
-                "yours, above the limit: who was reached": reached(forward, above),
-                "yours, with one number of two above it": reached(forward, below, above),
-                "yours, at the limit": reached(forward, float(limit), below),
+                "the lesson's program, above the limit: who was reached": reached(program, [[above]]),
+                "yours, above the limit: who was reached": reached(forward, [[above]]),
+                "yours, with one number of two above it": reached(forward, [[below, above]]),
+                "yours, at the limit": reached(forward, [[float(limit), below]]),
+                "yours, with a tensor without dimensions below it": reached(forward, below),
             }
 
         yield Case({"limit": limit}, compare)

@@ -57,7 +57,8 @@ def positive_net(rng: Numbers) -> nn.Sequential:
 class Asked:
     """A method of the cases: a gradient at the picture, times the picture.
 
-    kind: "each place", "mean" over all places, or "both", one after the other, added up.
+    kind: "each place", "mean" over all places, or "both", one after the other, added up; or "occlusion", which needs no
+    gradient: how much each place adds to the logit.
     """
 
     def __init__(self, image: Tensor, target: int, kind: str) -> None:
@@ -65,12 +66,22 @@ class Asked:
 
     def __call__(self, model: nn.Module) -> Tensor:
         """Return a map (h, w) with a sign."""
+        if self.kind == "occlusion":
+            return self._occlude(model)
         gradients = []
         for kind in ("mean", "each place") if self.kind == "both" else (self.kind,):
             image = self.image.clone().requires_grad_()
             (gradient,) = torch.autograd.grad(model(image)[0, self.target], image)
             gradients.append(gradient if kind == "each place" else gradient.mean((2, 3), keepdim=True))
         return (sum(gradients) * self.image)[0].sum(0)
+
+    @torch.no_grad()
+    def _occlude(self, model: nn.Module) -> Tensor:
+        changed = self.image.repeat(self.image[0, 0].numel(), 1, 1, 1)
+        for place, image in enumerate(changed):
+            image.flatten(1)[:, place] = 0
+        logits = model(self.image) - model(changed)
+        return logits[:, self.target].reshape(self.image.shape[2:])
 
 
 @exercise
@@ -90,6 +101,12 @@ def share_on_the_cut(rng):
     yield test(rng.whole(1, 2, 2, 4) * signs, "both", 0, "a method that runs twice, with a map of both signs")
     yield test(rng.whole(1, 2, 2, 4), "both", 2, "a method that runs twice")
     yield test(-rng.whole(1, 2, 2, 4), "mean", 2, "a method whose map is negative everywhere")
+    yield test(
+        rng.whole(1, 2, 2, 4), "occlusion", 0, "a method that hides one place after the other, without gradients"
+    )
+    image = -8 * rng.whole(1, 2, 2, 4)
+    image[..., 0] /= -8
+    yield test(image, "mean", 2, "a method whose map has more below 0 than above")
     yield test(rng.whole(1, 3, 2, 4), "mean", 2, "a method whose picture has a channel too many: it raises an error")
     yield test(rng.whole(1, 2, 2, 4), "mean", 2, "a method that is stopped, by something that is no Exception")
     yield test(rng.whole(1, 2, 2, 4) * 2.0**-110, "both", 2, "a method with a faint map")
@@ -114,6 +131,12 @@ def logits_without(rng):
     for count, layer, direction in ((1, 0, [3.0, 4.0]), (2, 2, [-8.0, 6.0]), (3, 0, [1.0, 0.0])):
         yield take_away(f"a network, its layer {layer}", positive_net(rng), layer, direction, count)
     yield take_away("a network, its layer 2", positive_net(rng), 2, [3e-14, -4e-14], 2)
+    net = positive_net(rng)
+    with torch.no_grad():
+        net[0], net[2] = (nn.Conv2d(*shape, 1, bias=False) for shape in ((2, 3), (3, 2)))
+        for layer in (net[0], net[2]):
+            layer.weight.copy_(rng.whole(*layer.weight.shape) / 4)
+    yield take_away("a network, its layer 0 with three channels", net, 0, [1.0, 2.0, -2.0], 2)
     net = positive_net(rng)
     net[2] = net[0]
     yield take_away("a network that runs its layer 0 twice", net, 0, [3.0, 4.0], 2)

@@ -202,7 +202,9 @@ def last_states(rng):
         real = torch.ones(len(paddings), 5, dtype=torch.int64)
         for row, (left, right) in zip(real, paddings, strict=True):
             row[:left] = row[5 - right :] = 0
-        tokens = some_tokens(rng, len(paddings), 5) * real
+        tokens = some_tokens(rng, len(paddings), 5)
+        if "left" in words:
+            tokens *= real  # padding may have any numbers
         if "number 0" in words:
             tokens[0, 3] = 0
         layer = rng.integer(0, 1) if "in place" in kind else rng.integer(0, 2)  # a later one has to be there

@@ -150,7 +150,7 @@ why("gradient_of_square")
 
 # %%
 def largest(tensor):
-    """Return the largest number in `tensor` as a Python float."""
+    """Return the largest number in `tensor`, which holds floats, as a Python float."""
     return tensor.max()
 
 
@@ -170,7 +170,7 @@ check(largest)
 
 # %% tags=["answer"]
 def largest(tensor):
-    """Return the largest number in `tensor` as a Python float."""
+    """Return the largest number in `tensor`, which holds floats, as a Python float."""
     ...
 
 

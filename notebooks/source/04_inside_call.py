@@ -852,8 +852,8 @@ x.grad = None
 
 # %% tags=["answer"]
 def pass_through(look, *tensors):
-    """Return the tensors, unchanged, as the outputs of one new node of the
-    graph: a tuple of tensors with the same values.
+    """Return the tensors, all of which require a gradient, unchanged, as the outputs
+    of one new node of the graph: a tuple of tensors with the same values.
 
     In backward, when the gradients of all of them are known, `look(gradients)` is
     called once with a tuple. If it returns a tuple, this goes on instead; None

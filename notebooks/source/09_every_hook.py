@@ -1891,7 +1891,7 @@ check(pretend_saved)
 
 # %% tags=["answer"]
 def lost_in_the_copy(layer, hook):
-    """Register `hook` so that it runs when you call `layer` and go backward, and not when you do the same with
+    """Register `hook` so that it runs in a backward through a call of `layer`, and not in one through a call of
     a deep copy of `layer`; return the handle.
 
     `hook` takes whatever it is given, and returns None.

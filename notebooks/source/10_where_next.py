@@ -390,8 +390,8 @@ print("pixels that differ in each picture:", (without.images != full.images).any
 #
 # A verdict needs its **lead** (the things or the place that you suspect), the **experiment** in which this alone is changed,
 # and its **control**: something else, as large, that is changed in the same way. Guessing costs more than looking: your
-# function may ask a network about **four** albums only, say one as it was and three changed. A map, or a call of
-# `network(letter)`, counts as well. The check takes some seconds.
+# function may ask a network about **four** albums only, say one as it was and three changed. The albums in your `pairs`
+# are among the four, and a map or a call of `network(letter)` counts as an album, too. The check takes some seconds.
 
 # %% [markdown] tags=["sealed"]
 # 2 points
@@ -410,8 +410,8 @@ def find_cause(letter, pictures):
     pairs of albums (before, after), made from `pictures`: each cause is changed alone
     in one of them and changes most answers; something else is changed alone, for
     control, and where the cause is a place, it is at least half as large. The network
-    is asked about four albums at most, and no other network gives the same answers to
-    all pairs.
+    is asked about four albums at most, those in `pairs` included, and no other network
+    gives the same answers to all pairs.
     """
     ...
 
