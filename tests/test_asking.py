@@ -194,3 +194,29 @@ def test_pass_takes_the_place_of_a_line_that_stands_alone():
     words = [change.words for change in changes_of(read_source(clear_all))]
     (said,) = (each for each in words if each.endswith("`each.clear()`."))
     assert said.startswith("You put `pass` in the place of line ")
+
+
+means = [1.0, 2.0]  # such as a lesson's own cell may have left in the kernel
+
+
+def without_a_binding(numbers):
+    means = [number / 2 for number in numbers]
+    return means
+
+
+def test_no_name_of_the_kernel_stands_in_for_one_that_is_bound_no_more():
+    changes = [change.words for change in changes_of(read_source(without_a_binding))]
+    assert changes
+    assert not any(words.startswith("You leave out line") and "means =" in words for words in changes)
+
+
+def first_arrival(tensors, seen):
+    return torch.autograd.graph.register_multi_grad_hook(tensors, lambda grad: seen.append(grad.clone()), mode="any")
+
+
+def test_what_torch_puts_around_a_hook_is_not_counted():
+    exercise, keys = find("first_arrival"), []
+    assert exercise.check(first_arrival, 0).passed
+    while asked := make_question(exercise, first_arrival, keys):
+        keys.append(asked.key)
+        assert not asked.text.startswith("How often")

@@ -113,6 +113,10 @@ STORED = "scale_gradient(x, n, kept=[]):\n kept.append(x)\n return x.register_ho
         (lambda model, x: model.register_forward_hook(lambda *_: None) and model(x), "left a hook on `model`"),
         (lambda model, x: model(x).sum().backward() or model(x), "model.0.weight.grad was a tensor of shape (1, 2)"),
         (lambda model, x: setattr(model, "a", model[0]) or model(x)[0], "changed its input `model` in place"),
+        (
+            lambda model, x: model.register_parameter("w", nn.Parameter(x)) or model(x),
+            "changed an attribute of `model`",
+        ),
         (lambda model, x: setattr(model, "training", torch) or model(x), "in another mode"),
         (lambda model, x: setattr(model, "named_modules", None) or model(x), "'NoneType' object is not callable"),
     ],

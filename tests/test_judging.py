@@ -133,3 +133,18 @@ def test_a_side_effect_of_another_input_is_told_with_its_input_and_none_is_told_
     assert told.endswith(" (for b).")
     got = [case_of(1, names=[], changed={name: ["training"]}) for name in ("x", "y")]
     assert "Besides" not in judge("f", got, [case_of(1)] * 2, []).sentence
+
+
+@pytest.mark.parametrize(
+    ("message", "of_the_mistake", "is_said"),
+    [
+        ("A pre-hook runs before forward.", "register_forward_pre_hook", False),
+        ("The hook's handle is lost.", "register_hook", True),
+        ("A load hook runs when entries are read.", "register_load_state_dict_pre_hook", False),
+        ("A hook for all modules runs for every module.", "register_module_forward_hook", False),
+    ],
+)
+def test_nothing_is_said_of_a_kind_of_hook_that_the_answer_does_not_register(message, of_the_mistake, is_said):
+    got, key = [case_of(1, names=["register_forward_hook"])], [case_of(2, names=[])]
+    mistake = [case_of(1, names=[of_the_mistake])]
+    assert (judge("f", got, key, [(message, mistake)]).cause == message) is is_said

@@ -13,6 +13,16 @@ from course_utils.exercises.plain import Evidence, Plain, number_text
 # of all.
 Mistakes = Iterable[tuple[str, Cases | Callable[..., Cases]]]
 BESIDES = " Besides: "  # between the messages of two mistakes in one answer
+# Words that say which hooks there are, and what is then in the name of the function that registers them.
+SAID_OF_HOOKS = {
+    r"\b[Yy]our (\w+ )?hook|[Tt]he hook's handle": "register_",
+    r"\b[Pp]re-hook": "pre_hook",
+    r"\b[Ll]oad hook": "load_state_dict",
+    r"\b[Bb]ackward hook": "backward_hook",
+    r"\b[Ff]orward hook": "forward_hook",
+    r"\b[Pp]ost-accumulate": "post_accumulate",
+    r"\bfor all modules|\b[Gg]lobal hook": "register_module_",
+}
 Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and the words for what differs
 Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
 
@@ -84,9 +94,10 @@ def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> 
 
 def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
     """Whether what a message says the mistake has, a name in its code (such as "a sum") or a hook, is in the answer."""
-    registers, answer_registers = (any(name.startswith("register_") for name in each) for each in (names, answer))
-    if registers and not answer_registers and re.search(r"\b[Yy]our (\w+ )?hook", message):
-        return False
+    for words, part in SAID_OF_HOOKS.items():
+        mistake_has, answer_has = (any(part in name for name in each) for each in (names, answer))
+        if mistake_has and not answer_has and re.search(words, message):
+            return False
     return {*re.findall(r"\w+", message)} & {*names} <= {*answer}
 
 

@@ -285,7 +285,10 @@ def _hooks_and_items(value: object) -> tuple[set[tuple[int, int]], list[int]]:
 
 def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now: tuple) -> list[str]:
     (hooks, items), (hooks_now, items_now) = attached, now
-    found = [each for each in before if each != "grad" and before[each] != after.get(each)]
+    found = [each for each in before if each != "grad" and _differ(before[each], after.get(each))]
+    is_module, names = "settings" in before, ("value", "training")
+    if is_module and "settings" not in found and any(before[each].keys() != after[each].keys() for each in names):
+        found.append("settings")  # a parameter, a buffer or a module has come, gone, or got another name
     if hooks_now - hooks:
         found.append("hooks")
     if hooks - hooks_now:
@@ -293,3 +296,10 @@ def _changes(before: dict[str, Any], after: dict[str, Any], attached: tuple, now
     if not found and items != items_now:
         found.append("value")
     return found
+
+
+def _differ(before: Any, after: Any) -> bool:
+    """Whether a state has changed; of a module's parts, those that were there before and still are."""
+    if isinstance(before, dict) and isinstance(after, dict) and "type" not in before:
+        return any(before[name] != after[name] for name in before.keys() & after.keys())
+    return before != after

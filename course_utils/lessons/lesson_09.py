@@ -17,8 +17,8 @@ from course_utils.lessons.small_nets import whole_weights
 
 
 def kept(grad: torch.Tensor | None) -> torch.Tensor | None:
-    """A copy of a gradient, which later backwards do not change; None where there is none."""
-    return None if grad is None else grad.clone()
+    """A copy of a gradient or of a weight, which nothing changes later; None where there is none."""
+    return None if grad is None else grad.detach().clone()
 
 
 class Shift(nn.Module):
@@ -167,7 +167,7 @@ def make_twelve(rng):
     yield Case({"w": w}, product, shown="w in y = w · x", fresh=True)
     c, d = rng.leaf(2, 2).double().detach().requires_grad_(), rng.leaf(2, 2).double().detach().requires_grad_()
     slope = rng.quarters(2, 2).double()
-    slope[0, rng.integer(0, 1)] = 0
+    slope[0, 0], slope[1] = 0, torch.tensor([1.0, -1.0])  # what a condition may ask for
 
     def sibling(_):
         total = c + d
@@ -207,17 +207,18 @@ def forget_gradient(rng):
 
         def twice(handle, leaf=leaf, x=x, seen=seen):
             (leaf * x).sum().backward()
-            found = {"leaf.grad after backward": leaf.grad, "x.grad": kept(x.grad)}
+            found = {"leaf.grad after backward": kept(leaf.grad), "x.grad": kept(x.grad)}
             early = x.register_hook(lambda _: seen.append(leaf.grad))  # backward comes to x after it has completed leaf
             (leaf * (2 * x)).sum().backward()
             early.remove()
-            found |= {"leaf.grad after a second backward": leaf.grad}
+            found |= {"leaf.grad after a second backward": kept(leaf.grad)}
             found |= {"what earlier hooks on leaf saw, and leaf.grad when the second backward came to x": list(seen)}
             (0 * leaf).sum().backward()
-            found |= {"leaf.grad after a third backward, of zeros,": leaf.grad}
+            found |= {"leaf.grad after a third backward, of zeros,": kept(leaf.grad)}
             (leaf**3).sum().backward(create_graph=True)
-            found |= {"leaf.grad after a fourth backward, with create_graph=True,": leaf.grad}
+            found |= {"leaf.grad after a fourth backward, with create_graph=True,": kept(leaf.grad)}
             handle.remove()
+            leaf.grad = None  # with the graph of the fourth one, which would keep the leaf alive
             (leaf * x).sum().backward()
             return found | {"leaf.grad after handle.remove()": leaf.grad}
 
@@ -231,7 +232,7 @@ def freeze_weight(rng):
 
     def learn(handle, layer=layer, x=x):
         layer(x).sum().backward()
-        found = {"weight.grad": kept(layer.weight.grad), "x.grad": kept(x.grad), "bias.grad": layer.bias.grad}
+        found = {"weight.grad": kept(layer.weight.grad), "x.grad": kept(x.grad), "bias.grad": kept(layer.bias.grad)}
         layer(x).sum().backward()
         found |= {"weight.grad after a second backward": kept(layer.weight.grad)}
         handle.remove()
@@ -272,7 +273,8 @@ def block_gradient(rng):
 
         def learn(handle, layer=layer, x=x):
             layer(x).sum().backward()
-            found = {"x.grad": kept(x.grad), "weight.grad": layer.weight.grad, "bias.grad": layer.bias.grad}
+            found = {"x.grad": kept(x.grad)}
+            found |= {f"{name}.grad": kept(each.grad) for name, each in layer.named_parameters()}
             layer(x).sum().backward()
             found |= {"x.grad after a second backward": kept(x.grad)}
             handle.remove()
@@ -333,6 +335,8 @@ def note_failures(rng):
             return found | {"the list `notes` after handle.remove() and one call more": list(notes)}
 
         shown = f"notes from before, and a layer called with {', '.join(map(str, numbers))}"
+        if isinstance(layer, Choosy):
+            shown += ", and after each error, while it is handled, with nan"
         if getattr(layer, "error", ValueError) is not ValueError:
             shown += "; what it raises is a UnicodeError, which is a kind of ValueError"
         yield Case({"layer": layer, "notes": notes}, call, shown)
@@ -349,10 +353,15 @@ def clear_after_step(rng):
             for _ in range(2):
                 (w * x + v).sum().backward()
                 optimizer.step()
-            found = {"w after two steps": w, "w.grad": w.grad, "x.grad": x.grad, "v.grad": v.grad}
+            found = {
+                "w after two steps": kept(w),
+                "w.grad": kept(w.grad),
+                "x.grad": kept(x.grad),
+                "v.grad": kept(v.grad),
+            }
             (2 * y).sum().backward()
             other.step()
-            found |= {"the gradient of another optimizer's parameter": y.grad}
+            found |= {"the gradient of another optimizer's parameter": kept(y.grad)}
             handle.remove()
             (w * x).sum().backward()
             optimizer.step()
@@ -773,7 +782,7 @@ def compute_again(rng):
         def go_back(y, w=w, x=x, z=z, runs=runs, function=function):
             found = {"the output": y, "how often the function ran in forward": len(runs)}
             (z * z).sum().backward()
-            found |= {"how often it had run after a backward through z · z": len(runs), "z.grad": z.grad}
+            found |= {"how often it had run after a backward through z · z": len(runs), "z.grad": kept(z.grad)}
             y.sum().backward()
             found |= {"how often it had run after backward": len(runs), "x.grad": kept(x.grad), "w.grad": kept(w.grad)}
             w.grad = None
