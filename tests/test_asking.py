@@ -220,3 +220,35 @@ def test_what_torch_puts_around_a_hook_is_not_counted():
     while asked := make_question(exercise, first_arrival, keys):
         keys.append(asked.key)
         assert not asked.text.startswith("How often")
+
+
+def stop_unheard(limit):
+    def forward(x):
+        if (x > limit).any():
+            raise KeyboardInterrupt
+        return x
+
+    return forward
+
+
+def test_the_order_of_lines_is_asked_only_where_every_input_takes_the_same_way():
+    exercise, keys = find("stop_unheard"), []
+    assert exercise.check(stop_unheard, 0).passed
+    while asked := make_question(exercise, stop_unheard, keys):
+        keys.append(asked.key)
+        assert not ("raise KeyboardInterrupt" in asked.text and "`return x`" in asked.text)
+
+
+def share_on(gradient, mask):
+    size = gradient.double().abs()
+    total = float(size.sum())
+    return float((size * mask).sum()) / total if total else 0.0
+
+
+def test_no_number_is_asked_for_that_comes_of_numbers_nobody_sees():
+    exercise, keys = find("share_on"), []
+    while asked := make_question(exercise, share_on, keys):
+        keys.append(asked.key)
+        if "that begins with" in asked.text:
+            assert len([option for option in asked.options if re.search(r"returns -?\d", option)]) < 2
+        assert "goes on, and makes" not in asked.explain()

@@ -54,6 +54,12 @@ class Source(NamedTuple):
         nodes = [each for each in ast.walk(self.tree) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
         return {self.number(each.lineno) for each in nodes}
 
+    def stand_together(self, numbers: Sequence[int]) -> bool:
+        """Whether the statements of these lines stand in one block."""
+        blocks = [value for each in ast.walk(self.tree) for value in vars(each).values() if isinstance(value, list)]
+        lines = [{self.number(each.lineno) for each in block if isinstance(each, ast.stmt)} for block in blocks]
+        return any({*numbers} <= block for block in lines)
+
 
 class Change(NamedTuple):
     """One line of an answer, changed or left out: in words, the text of all, and what can be run."""

@@ -24,7 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.evidence import NOT_OWN, CaseMaker, observe_all
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, plain
-from course_utils.hooks.frames import codes_of, split_arguments
+from course_utils.hooks.frames import codes_of, has_raised, split_arguments
 from course_utils.hooks.observe import kind_of
 from course_utils.hooks.record import tensors_in
 
@@ -307,6 +307,8 @@ class Recorder(TorchFunctionMode):
 
         def finish(result: Any) -> None:
             event["gave"] = brief(result)
+            if has_raised(frame):
+                event["ended"] = "raised"
             end(result)
 
         return finish

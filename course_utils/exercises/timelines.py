@@ -190,6 +190,11 @@ def _tell_run(event: Event) -> str:
     return f"{said}; {show(event['gave'])} goes on{reason}"
 
 
+def _tell_call(event: Event) -> str:
+    said = f"{event['on']} is called with {show(event['got'])} and"
+    return f"{said} raises" if event.get("ended") == "raised" else f"{said} gives {show(event['gave'])}"
+
+
 def _list(values: Sequence[Plain]) -> str:
     return " and ".join(map(show, values)) or "nothing"
 
@@ -200,7 +205,7 @@ WORDS: dict[str, Callable[[Event], str]] = {
     "released": lambda event: f"{event['kind']} on {event['on']} is removed by its handle",
     "left": lambda event: f"{event['kind']}s on {event['on']} that are there now: {show(event['gave'])}",
     "runs": _tell_run,
-    "calls": lambda event: f"{event['on']} is called with {show(event['got'])} and gives {show(event['gave'])}",
+    "calls": _tell_call,
     "backward": lambda event: "a backward runs",
     "changes": lambda event: f"{event['on']} is changed in place to {show(event['gave'])}",
     "sets": lambda event: f"{event['kind']} of {event['on']} is set to {show(event['gave'])}",

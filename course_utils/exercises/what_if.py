@@ -30,6 +30,7 @@ AS_NOW = "Nothing changes: check sees no difference."
 OTHER_VALUES = "as now, but with other values"
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
+INTEGERS = re.compile(r"\[\d+(, \d+)*\]")
 SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[ ])-?\d+(?=[\],])")  # a float, or an int in a list
 NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
 CALLABLE = {"a function": "something that can be called"}  # a class and a node of the graph are no functions
@@ -81,7 +82,7 @@ def ask_outcome(subject: Subject) -> Question | None:
 def _can_be_computed(case: Evidence) -> bool:
     """Whether a reader can work out new numbers: the case shows its own, and no module computes with others."""
     has_module = any("training" in each for each in case["inputs"].values())
-    return bool(NUMBERS.search(case["given"])) and not has_module
+    return bool(NUMBERS.search(case["given"])) and not has_module and "that begins with" not in case["given"]
 
 
 def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
@@ -124,13 +125,19 @@ def _find_options(candidate: Tried, tried: Sequence[Tried], has_numbers: bool) -
     if not candidate.said or not _can_be_told(candidate.said[0]):
         return None
     truth = candidate.said[0]
+    if (
+        not has_numbers
+        and INTEGERS.search(truth.words)
+        and _without_numbers(truth.words) == _without_numbers(truth.now)
+    ):
+        return None  # such as other places: whether they change, nobody can know
     firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
     firsts = [each for each in firsts if each.about == RETURNED or not candidate.is_cut]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
         clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
         clashes = clashes or (
-            not has_numbers and any(_without_numbers(other) == _without_numbers(one) for one in options)
+            not has_numbers and any(_without_numbers(other.words) == _without_numbers(one.words) for one in options)
         )
         if not clashes and len(options) < MOST_OPTIONS - 1:
             options.append(other)
@@ -141,8 +148,9 @@ def _can_be_told(said: Said) -> bool:
     return 0 < len(said.words) <= LONGEST and len(said.now) <= LONGEST + 20
 
 
-def _without_numbers(said: Said) -> str:
-    return SOME_NUMBER.sub("0.", said.words)
+def _without_numbers(words: str) -> str:
+    """The words with one number for each list of numbers."""
+    return re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", words)).rstrip(".")
 
 
 def _clash(one: Said, other: Said) -> bool:
@@ -197,6 +205,7 @@ def _sentence(words: str) -> str:
 def _say_value(fact: Fact) -> str:
     """The new value; where it is long or looks like the old one, in what it differs."""
     mine, subject = show(fact.mine), _subject(fact)
+    mine = CALLABLE.get(mine, mine)
     stage, path, part, expected = differing_part(fact.mine, fact.expected)
     if stage is Stage.WRONG_DTYPE:
         return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
@@ -209,6 +218,8 @@ def _say_value(fact: Fact) -> str:
     names = name_type(fact.mine), name_type(fact.expected)
     if names[0] != names[1]:
         return f"{subject} {CALLABLE.get(names[0], names[0])}, not {names[1]}"
+    if name_type(part) != name_type(expected):
+        return f"{subject} {name_type(part)}{_at(path)}, not {name_type(expected)}"
     return f"{subject} {names[0]} {OTHER_VALUES}" if mine != show(fact.expected) else ""
 
 
@@ -220,7 +231,7 @@ def _subject(fact: Fact) -> str:
     name, _, verb = re.sub("^(in )?yours[:,] ", "", fact.words).rpartition(" ")
     if verb == "returned":
         return "your function returns"
-    if name.startswith("whether "):
+    if re.match("(whether|how|who|what|which|at|above|below|with|in) ", name):
         return f"{name}:"
     is_plural = verb == "were" or re.match(r"(the )?(?!bias|class|loss)\w+[^s]s (of|on|in|that|left) ", name)
     name = f"`{name}`" if re.fullmatch(r"[\w.]+", name) else name
@@ -274,6 +285,7 @@ def _question(
 # --- why --------------------------------------------------------------------------------------------------------------
 
 
+STEPS = ("computes", "returns")  # of which nobody knows whether they are the same step of both runs
 VOICES = {  # what is said of an answer and of right ones, when both are the learner's
     "the course's right answers register": "your own code registers",
     "the course's right answers do not": "your own code does not",
@@ -299,7 +311,8 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
     evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
     if evidence["raised"]:
         return _tell_error(evidence["raised"])
-    if found := find_divergence(run, [own], evidence):
+    found = find_divergence(run, [own], evidence)
+    if found and not (found.mine and found.mine["what"] in STEPS):
         said = found.sentence
         for words, others in VOICES.items():
             said = said.replace(words, others)

@@ -24,6 +24,7 @@ def ask_order(subject: Subject) -> Question | None:
     at = next(iter(subject.cases), None)
     lines = _trace_lines(subject, at) if at is not None and len(codes_of(subject.answer)) == 1 else {}
     in_call, later = ([line for line in lines if lines[line] is after] for after in (False, True))
+    later = later if subject.source.stand_together(later[:2]) else later[:1]  # which way was taken, nobody can know
     true = [*in_call[-2:], *later[:2]]
     texts = {line: f"line {line}: `{subject.source.text(line)}`" for line in sorted(true)}
     key = f"order of {' '.join(subject.source.text(line) for line in texts)}"
