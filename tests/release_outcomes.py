@@ -2,7 +2,7 @@
 
     python release_outcomes.py PAGES SEED
 
-PAGES is the whole course's folder of answers: the right answers and two mistakes each are taken from there. They run as
+PAGES is the whole course's folder of answers: a right answer and a mistake each are taken from there. They run as
 if they stood in the imported edition, so that no line of theirs counts as a learner's own.
 """
 
@@ -17,11 +17,11 @@ from course_utils.exercises.answers import parse_page, run_answer
 
 
 def read_answers(page: Path, exercise: engine.Exercise) -> dict[str, Callable]:
-    """The reference answer and two mistakes."""
+    """The reference answer and a mistake."""
     found = parse_page(page.read_text(encoding="utf-8"))
     names, place = dict(vars(sys.modules[exercise.make_cases.__module__])), engine.__file__
     exec(compile(found.shared, place, "exec"), names)
-    texts = {"reference": found.answers[0]} | {f"mistake {n}": found.mistakes[n][1] for n in (0, -1)}
+    texts = {"reference": found.answers[0], "mistake": found.mistakes[-1][1]}
     return {kind: run_answer(text, exercise.name, names, place) for kind, text in texts.items()}
 
 

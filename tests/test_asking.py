@@ -193,7 +193,7 @@ def clear_all(lists):
 def test_pass_takes_the_place_of_a_line_that_stands_alone():
     words = [change.words for change in changes_of(read_source(clear_all))]
     (said,) = (each for each in words if each.endswith("`each.clear()`."))
-    assert said.startswith("You put `pass` in the place of line ")
+    assert said.startswith("You put `pass` in place of line ")
 
 
 means = [1.0, 2.0]  # such as a lesson's own cell may have left in the kernel

@@ -195,7 +195,7 @@ def _leave_out(source: Source, node: ast.AST, instead: str = "pass") -> tuple[st
     lines = [*source.lines[:start], " " * indent + instead, *[""] * (end - start - 1), *source.lines[end:]]
     text = f"`{first.strip()}`"
     if end - start == 1 and instead and _stands_alone(source, node):
-        words = f"You put `pass` in the place of line {source.number(start + 1)}, {text}."
+        words = f"You put `pass` in place of line {source.number(start + 1)}, {text}."
     elif end - start == 1:
         words = f"You leave out line {source.number(start + 1)}, {text}."
     else:

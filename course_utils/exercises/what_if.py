@@ -26,11 +26,11 @@ SECONDS_TO_EXPLAIN = 2.0  # that a run has for a case when it is recorded
 ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
 LONGEST = 90  # characters of an option
 LONGEST_INPUT = 120  # of the words for a case that is an option
-AS_NOW = "Nothing changes: check sees no difference."
+AS_NOW = "Nothing changes, as far as `check` can see."
 OTHER_VALUES = "as now, but with other values"
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
-INTEGERS = re.compile(r"\[\d+(, \d+)*\]")
+INTEGERS = re.compile(r"\[\d+(, \d+)*\]|returns \d+\.$")
 SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[ ])-?\d+(?=[\],])")  # a float, or an int in a list
 NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
 CALLABLE = {"a function": "something that can be called"}  # a class and a node of the graph are no functions
