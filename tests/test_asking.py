@@ -53,15 +53,23 @@ def hooked(modules, hook):
             handle.remove()
 
 
-class SaveOutput:
-    def __init__(self):
-        self.outputs = []
+class Guide:
+    def __init__(self, model):
+        self.model = model
+        self.handles = []
 
-    def __call__(self, module, args, output):
-        self.outputs.append(output.detach().clone())
+    def __enter__(self):
+        for module in self.model.modules():
+            if isinstance(module, torch.nn.ReLU):
+                self.handles.append(module.register_full_backward_hook(self.guide))
+        return self
 
-    def clear(self):
-        self.outputs.clear()
+    def guide(self, module, into, out):
+        return (into[0].clamp(min=0),)
+
+    def __exit__(self, *error):
+        for handle in self.handles:
+            handle.remove()
 
 
 def strongest_channels(maps, count):
@@ -96,7 +104,7 @@ def test_an_option_is_not_true_at_another_moment_either():
     assert len(keys) > 1
 
 
-@pytest.mark.parametrize("answer", [make_twelve, silence_channel, hooked, SaveOutput, strongest_channels])
+@pytest.mark.parametrize("answer", [make_twelve, silence_channel, hooked, Guide, strongest_channels])
 def test_options_differ_one_is_true_and_none_is_asked_again(answer):
     exercise, keys, texts = find(answer.__name__), [], set()
     assert exercise.check(answer, 0).passed
@@ -176,7 +184,7 @@ def test_only_a_front_end_shows_a_question_and_the_ticket_comes_first():
         assert question.startswith("A question about your own code")
         assert front.run("later", "1") == ["1"], "and never below another cell"
         assert len(front.run("papermill", "check(make_twelve)", metadata={}, allow_stdin=False)) == 1
-        assert len(front.run("class", f"{inspect.getsource(SaveOutput)}\ncheck(SaveOutput)")) == 2
+        assert len(front.run("class", f"{inspect.getsource(Guide)}\ncheck(Guide)")) == 2
         failing = front.run("wrong", "def make_twelve(w): return w.register_hook(abs)\ncheck(make_twelve)")
         assert "your own code" not in " ".join(failing)
     finally:

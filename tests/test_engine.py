@@ -289,7 +289,7 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
         ("logits_without(model, layer, along, x):\n return model(x)[:, :2]", "1 picture, your", "1 pictures"),
         ("share_on_the_cut(method, model, later, keep, dead):\n h = later.register_forward_hook(lambda _, __, out: out"
          " * keep)\n heat = method(model).relu()\n h.remove()\n return float(heat[dead].sum() / max(heat.sum(), 1e-9))",
-         "left a hook on `model` and `later`: remove those that have done their work, even if an error", "Besides"),
+         "left a hook on `later`: remove those that have done their work, even if an error", "Besides"),
         ("prove(letter, pictures):\n from course_utils.lessons.proofs import Proof\n return Proof([], [])",
          "what was wrong with your proof: it names no cause.", "not known"),
     ],

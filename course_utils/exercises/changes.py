@@ -26,7 +26,7 @@ BLOCKS = {
     "always": "You leave out {head} and keep the lines in it.",
     "never": "You leave out {head} and the lines in it.",
     "no try": "You leave out `try` and `finally` around the lines from line {line} on, and keep all lines in them.",
-    "no finally": "You leave out `finally` and the lines in it, from the `try` in line {line}.",
+    "no finally": "You leave out the `try` in line {line} and its `finally`, with the lines below `finally`.",
 }
 
 
@@ -111,7 +111,7 @@ def changes_of(source: Source) -> Iterator[Change]:
     seen, own = {text}, define(text, source.tree.name, source.namespace)
     for operator, old, new, home in _in_turn(source):
         written = _write(source, operator, old, new, home)
-        if written is None or written[2] in seen:
+        if written is None or written[2] in seen or "empty" in written[2]:  # nobody knows what is in new memory
             continue
         seen.add(written[2])
         # An error, and the record of events, then have the numbers of the lines in the cell.

@@ -200,8 +200,13 @@ def observe(function: Callable, case: Case, world: World, limit: float = 10.0) -
     evidence |= _run(function, case, world, limit) | {"inputs": before}
     try:
         evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
+        now = {name: _hooks_and_items(value) for name, value in watched.items()}
         for name, value in watched.items():
-            if aspects := _changes(before[name], evidence["inputs"][name], attached[name], _hooks_and_items(value)):
+            parts = {id(part) for part in value.modules() if part is not value} if isinstance(value, nn.Module) else ()
+            of_parts = {hook for other in watched if id(watched[other]) in parts for hook in now[other][0]}
+            hooks, items = now[name]
+            own = hooks - (of_parts - attached[name][0]), items  # a new hook counts once, on the innermost with a name
+            if aspects := _changes(before[name], evidence["inputs"][name], attached[name], own):
                 evidence["changed"][name] = aspects
     except Exception as error:  # an input is no tensor or module any more that one could read
         evidence["raised"] = evidence["raised"] or describe_error(error, "afterwards")

@@ -249,7 +249,7 @@ def _say_now(fact: Fact) -> str:
 def ask_input(subject: Subject) -> Question | None:
     """Which of some inputs the answer gets wrong when a line is changed; it gets the others right."""
     texts = [subject.tell_case(at) for at in range(len(subject.own))]
-    told = [text for text in dict.fromkeys(texts) if 0 < len(text) <= LONGEST_INPUT]
+    told = [text for text in dict.fromkeys(texts) if len(text) <= LONGEST_INPUT and " = " in text]  # something to see
     if len(told) < FEWEST_OPTIONS:
         return None
     for change in subject.changes(share=0.5):
