@@ -44,6 +44,7 @@ def test_a_cell_of_the_table_of_causes_once_more():
     assert [min(random), max(random)] == pytest.approx(cell["random"], abs=0.005)
 
 
+@pytest.mark.slow
 def test_a_cell_of_the_table_of_collages_once_more():
     network, layer = load_classifier(REAL), PLAN["real layers"]["none"]
     half, questions = known_causes.second_half_of_real(network, layer), known_causes.ask_collages(network, layer)

@@ -258,6 +258,7 @@ def test_training_is_the_same_each_time_and_its_pictures_differ_in_the_cue_only(
         assert torch.equal((plain.images == cued.images).flatten(1).all(1), ~fish)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "stamps"), [(2, 1.0), (3, 0.5)])
 def test_two_networks_learn_from_pictures_that_are_labelled_by_what_lies_on_them(monkeypatch, number, stamps):
     kept = []

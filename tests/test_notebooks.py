@@ -16,7 +16,7 @@ from course_utils.exercises.engine import find, predictions_of
 LESSONS = source.sources()
 NOTEBOOKS = [*LESSONS, *source.pages()]
 BUILT = {each: source.FOLDER / f"{each.stem}.ipynb" for each in NOTEBOOKS}
-QUICK = ("00_start_here", "01_tensor_hooks", "inventory")  # under nbval in the fast tier too
+QUICK = ("01_tensor_hooks",)  # under nbval in the fast tier too
 MARKED = [pytest.param(each, id=each.stem, marks=[pytest.mark.slow][each.stem in QUICK :]) for each in NOTEBOOKS]
 each_notebook = pytest.mark.parametrize("lesson", NOTEBOOKS, ids=lambda path: path.stem)
 each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
