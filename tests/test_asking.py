@@ -178,7 +178,7 @@ def test_only_a_front_end_shows_a_question_and_the_ticket_comes_first():
             FrontEnd(client),
             "def make_twelve(w):\n    return w.register_hook(lambda grad: 0 * grad + 12)\n",
         )
-        front.run("setup", f"from course_utils.exercises import check\n{answer}")
+        front.run("setup", f"import torch\nfrom course_utils.exercises import check\n{answer}")
         ticket, question = front.run("checks", "check(make_twelve)")[:2]
         assert "make_twelve: passed" in ticket
         assert question.startswith("A question about your own code")

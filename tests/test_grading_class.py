@@ -31,7 +31,7 @@ from course_utils.grading.verdict import make_verdict_notebook
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
 STOPPED = "did not come to an end in time"
 GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
-LIMITS = Limits(exercise=8, submission=48, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
+LIMITS = Limits(exercise=10, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 FULL = [Score("", LESSON.name, one.name, one.points, one.points, "passed", "", "", False) for one in LESSON.exercises]
 # What tells one student's row from another's.
 OWN = {"student": "", "seconds": 0, "held": 0, "like": "", "got": "", "expected": ""}
