@@ -764,6 +764,7 @@ def stop_unheard(rng):
                 "yours, with one number of two above it": reached(forward, [[below, above]]),
                 "yours, at the limit": reached(forward, [[float(limit), below]]),
                 "yours, with a tensor without dimensions below it": reached(forward, below),
+                "yours, with 1 and -1": reached(forward, [1.0, -1.0]),
             }
 
         yield Case({"limit": limit}, compare)
