@@ -181,6 +181,15 @@ def test_both_engines_give_the_same_score(fork_engine):
     assert (cut.stage, cut.look_by_hand) == ("not graded", True), "who did not get the full time is not blamed"
 
 
+def test_the_alarm_of_the_time_limit_ends_a_program_that_has_taken_the_answers_place(fork_engine):
+    """The timer outlives `exec`, its handler does not: without an eye for it, which limit comes first would be luck."""
+    alarm, becomes = "signal.setitimer(signal.ITIMER_REAL, 0.2)", 'os.execv("/bin/sleep", ["sleep", "60"])'
+    answer = answer_to("largest", f"def largest(tensor):\n    import os, signal; {alarm}; {becomes}\n")
+    for engine in (fork_engine, ProcessEngine()):
+        (score,) = judge_with(engine, answer)
+        assert STOPPED in score.sentence
+
+
 def test_honest_habits_keep_their_points_in_both_engines(fork_engine, tmp_path):
     """Each habit is a student's; by itself or as a whole notebook, what it says is right."""
     for engine, names in ((fork_engine, HABITS), (ProcessEngine(2), list(HABITS)[-3:])):

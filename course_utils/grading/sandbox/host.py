@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from course_utils.grading.sandbox import linux
-from course_utils.grading.sandbox.tasks import KILLED, TOO_LONG, TOO_MUCH, Limits
+from course_utils.grading.sandbox.tasks import TOO_LONG, TOO_MUCH, Limits, why_it_ended
 from course_utils.grading.sandbox.walls import Isolation, close_root, confine, enter_namespaces, make_scratch
 
 _leave = os._exit  # before an answer could change it
@@ -145,9 +145,7 @@ class Host:
                 ended = self._watch(pid, limits, start, scratch)
             finally:
                 status = self._end(pid, keeper)
-        if status and not ended:
-            ended = KILLED
-        return ended, round(time.monotonic() - start, 4)
+        return ended or why_it_ended(os.waitstatus_to_exitcode(status)), round(time.monotonic() - start, 4)
 
     def _be_child(self, limits: Limits, scratch: str, task: int, record: int) -> None:
         from course_utils.grading.sandbox.driver import record_answers

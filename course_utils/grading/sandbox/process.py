@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict
 
 from course_utils.grading.sandbox.own_folder import OwnFolder
-from course_utils.grading.sandbox.tasks import KILLED, START_SECONDS, TOO_LONG, Engine, Limits, Task, start
+from course_utils.grading.sandbox.tasks import START_SECONDS, TOO_LONG, Engine, Limits, Task, start, why_it_ended
 from course_utils.grading.sandbox.walls import confine, process_isolation
 
 COMMAND = (sys.executable, "-m", "course_utils.grading.sandbox.process")
@@ -49,9 +49,7 @@ class ProcessEngine(Engine):
             seconds = round(time.monotonic() - begun, 4)
             with path.open("rb") as record:
                 text = record.read(limits.disk)
-        if process.returncode and not ended:
-            ended = KILLED
-        return text, ended, seconds
+        return text, ended or why_it_ended(process.returncode), seconds
 
 
 def main() -> None:

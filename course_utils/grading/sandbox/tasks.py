@@ -1,6 +1,7 @@
 """What goes into a sandbox and what comes out of it: plain values, the same for every engine and every machine."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -73,6 +74,15 @@ class Ran:
     record: str = ""
     ended: str = ""
     seconds: float = 0.0
+
+
+def why_it_ended(exit_code: int) -> str:
+    """In words why a process for an answer ended with this code (below 0: minus a signal); empty if it did its work.
+
+    An answer that becomes another program keeps the timer of the time limit, but nobody who catches its alarm.
+    """
+    alarm = getattr(signal, "SIGALRM", 0)  # Windows has none
+    return "" if exit_code == 0 else TOO_LONG if exit_code == -alarm else KILLED
 
 
 def cores() -> int:
