@@ -171,8 +171,7 @@ def no_return(relu):
         (
             "hooked",
             first_stays,
-            "At the first end of a `with` block your forward hook on `modules[0]` is not removed; in a right run it "
-            "is.",
+            "At the end of a `with` block your forward hook on `modules[0]` is not removed; in a right run it is.",
         ),
         (
             "run_pre_hooks",

@@ -318,9 +318,8 @@ class Recorder(TorchFunctionMode):
         is_part = side == "case" and not self._depth and not self._in_call
         if is_part:
             self._passes[words] += 1
-            number = self._passes[words]
-            words = f"the {ORDINALS[number - 1] if number <= len(ORDINALS) else f'{number}th'} {words}"
-            self._start_part(f"at {words}" if "`with`" in words else f"in {words}")
+            place, words = "at" if words in WITH.values() else "in", _tell_pass(words, self._passes[words])
+            self._start_part(f"{place} {words}")
         self._depth += 1
 
         def finish(_: Any) -> None:
@@ -368,6 +367,13 @@ class Recorder(TorchFunctionMode):
             self._note("reads", name, self._name(target), frame, gave=brief(result))
         elif is_in_place(name) and id(target) in self._names:
             self._note("changes", "", self._name(target), frame, gave=brief(target))
+
+
+def _tell_pass(words: str, number: int) -> str:
+    """Which run it is of what the case begins: "the second backward", "the end of a `with` block" for the first."""
+    if words in WITH.values() and number == 1:
+        return f"the {words}"
+    return f"the {ORDINALS[number - 1] if number <= len(ORDINALS) else f'{number}th'} {words}"
 
 
 def is_in_place(name: str) -> bool:

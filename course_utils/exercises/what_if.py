@@ -4,6 +4,7 @@ The changed answer is run, and the other options are what further changes do. `e
 happened first.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import Change
 from course_utils.exercises.comparing import Fact, alike, differing_part, facts
-from course_utils.exercises.divergence import find_divergence
+from course_utils.exercises.divergence import find_divergence, show_apart
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp
@@ -211,7 +212,8 @@ def _say_value(fact: Fact) -> str:
         return f"{subject} a tensor of dtype {part['dtype']}{_at(path)}, not {expected['dtype']}"
     if stage is Stage.WRONG_SHAPE:
         return f"{subject} a tensor of shape {tuple(part['shape'])}{_at(path)}, not of shape {tuple(expected['shape'])}"
-    looks_alike = mine == show(fact.expected) or ({part["type"], expected["type"]} in LOOK_ALIKE and not path)
+    looks_alike = {part["type"], expected["type"]} in LOOK_ALIKE and not path
+    looks_alike = looks_alike or mine.rstrip(".") == show(fact.expected).rstrip(".")  # 0 and 0.
     is_short = " that begins with " not in mine and len(f"{subject} {mine}") <= LONGEST
     if is_short and not looks_alike:
         return f"{subject} {mine}"
@@ -286,6 +288,7 @@ def _question(
 
 
 STEPS = ("computes", "returns")  # of which nobody knows whether they are the same step of both runs
+VAGUE = re.compile(r"\banother (tensor|module|object)\b")  # which of them, a reader cannot know
 VOICES = {  # what is said of an answer and of right ones, when both are the learner's
     "the course's right answers register": "your own code registers",
     "the course's right answers do not": "your own code does not",
@@ -305,26 +308,25 @@ VOICES = {  # what is said of an answer and of right ones, when both are the lea
 def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> str:
     """Why a changed answer does something else in a case, in a sentence, from the record of events of both runs.
 
-    Where no event differs, what was observed in the end.
+    Where no event and no line differs, what was observed in the end.
     """
     seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
     evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
     if evidence["raised"]:
         return _tell_error(evidence["raised"])
     found = find_divergence(run, [own], evidence)
-    if found and not (found.mine and found.mine["what"] in STEPS):
-        said = found.sentence
-        for words, others in VOICES.items():
-            said = said.replace(words, others)
+    said = found.sentence if found and not (found.mine and found.mine["what"] in STEPS) else ""
+    for words, others in VOICES.items():
+        said = said.replace(words, others)
+    if said and not VAGUE.search(said):
         return said
-    said = next((each for each in differences(evidence, seen) if each.now), None)
-    observed = f"{said.words} In your own run, {said.now.rstrip('.')}." if said else ""
-    return _tell_first_difference(run["events"], own["events"]) or observed
+    events = run["events"], own["events"]
+    return _tell_first_difference(*events) or _tell_first_line(*events) or _tell_observed(differences(evidence, seen))
 
 
 def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
-    """What happens only in one of two runs, whichever is first; nothing where all that is told is the same."""
-    events, own = ([event for event in each if event["what"] != "computes"] for each in (events, own))
+    """What happens only in one of two runs, whichever is first; nothing where all that has a name is the same."""
+    events, own = ([event for event in each if _has_name(event)] for each in (events, own))
     told = [[tell_event(event) for event in each] for each in (events, own)]
     for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
         if kind == "delete":
@@ -334,6 +336,35 @@ def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str
         if kind != "equal":
             return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
     return ""
+
+
+def _has_name(event: Event) -> bool:
+    return event["what"] not in STEPS and not VAGUE.search(event["on"])
+
+
+def _tell_observed(found: Sequence[Said]) -> str:
+    """What a run shows in the end, and the learner's own run, of what can be told of both."""
+    for said in (each for each in found if each.now):
+        return f"{said.words} In your own run, {said.now.rstrip('.')}."
+    return next((each.words for each in found), "")
+
+
+def _tell_first_line(events: Sequence[Event], own: Sequence[Event]) -> str:
+    """The first line of both runs that comes to another value; nothing where none does."""
+    made, made_own = map(_find_values, (events, own))
+    for line, value in made_own.items():
+        if line in made and not alike(made[line], value):
+            return "Line {} then makes {}; in your own run it makes {}.".format(line, *show_apart(made[line], value))
+    return ""
+
+
+def _find_values(events: Sequence[Event]) -> dict[int, Plain]:
+    """What each line comes to when it runs for the first time."""
+    values: dict[int, Plain] = {}
+    steps = [event for event in events if event["what"] == "computes"]
+    for line, together in itertools.groupby(steps, key=lambda step: step["line"]):
+        values.setdefault(line, [*together][-1]["gave"][-1])
+    return values
 
 
 def _tell_error(error: dict[str, Any]) -> str:

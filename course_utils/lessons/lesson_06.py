@@ -232,7 +232,7 @@ def stop_in_place(rng):
     plain = nn.Sequential(nn.ReLU(), nn.ReLU())
     yield Case({"model": plain}, shown="a model of which no ReLU is in place")
     gate = nn.ReLU(inplace=True)
-    yield Case({"model": gate}, lambda _: {"inplace of the model": gate.inplace}, shown="a model that is a ReLU")
+    yield Case({"model": gate}, lambda _: {"model.inplace": gate.inplace}, shown="a model that is a ReLU")
 
 
 @exercise

@@ -222,7 +222,7 @@ def forget_gradient(rng):
             (leaf * x).sum().backward()
             return found | {"leaf.grad after handle.remove()": leaf.grad}
 
-        yield Case({"leaf": leaf}, twice, shown=f"a leaf of {size}, in y = leaf · x")
+        yield Case({"leaf": leaf}, twice, shown=f"a leaf of shape ({size},), in y = leaf · x")
 
 
 @exercise
@@ -545,7 +545,7 @@ def pretend_saved(rng):
             del unused, one_more
             (square.sum() + product.sum()).backward()
             found = {"x · x": square, "x.grad of x · x and F @ x together": kept(x.grad), "x": x, "F": factor}
-            found["whether exp(x), made in the block and no longer used, is out of memory"] = memory.expired()
+            found["whether exp(x), made in the block and no longer used, has been freed"] = memory.expired()
             x.grad = None
             (x * x).sum().backward()
             return found | {"x.grad of x · x after the block": x.grad}
@@ -643,7 +643,7 @@ def out_of_order(rng):
             return found | {"in yours: who ran after both were removed": order(w)}
 
         given = {"w": w, "first": hooks[0], "second": hooks[1]}
-        yield Case(given, compare, shown=f"a leaf of {size}: {w.tolist()}", fresh=True)
+        yield Case(given, compare, shown=f"a leaf of shape ({size},): {w.tolist()}", fresh=True)
 
 
 @exercise
@@ -664,14 +664,14 @@ def lost_in_the_copy(rng):
             rule.register_forward_hook(lambda *_: ran.append("forward hook"))
             found = {
                 "the lesson's program: how often the hook ran": runs(rule),
-                "the lesson's program: how often with the copy": runs(copy.deepcopy(rule)),
+                "the lesson's program: how often the hook of the copy ran": runs(copy.deepcopy(rule)),
                 "yours: how often the hook ran": runs(layer),
-                "yours: how often with the copy": runs(twin := copy.deepcopy(layer)),
-                "yours: how often in a second call": runs(layer),
-                "yours: how often in a second call of the copy": runs(twin),
+                "yours: how often the hook of the copy ran": runs(twin := copy.deepcopy(layer)),
+                "yours: how often the hook ran in a second call": runs(layer),
+                "yours: how often the hook of the copy ran in a second call": runs(twin),
             }
             handle.remove()
-            return found | {"yours: how often after handle.remove()": runs(layer)}
+            return found | {"yours: how often the hook ran after handle.remove()": runs(layer)}
 
         given = {"layer": layer, "hook": lambda *_, ran=ran: ran.append("hook")}
         yield Case(given, compare, shown=f"a Linear layer from {size} to 1 with the weight {layer.weight.tolist()}")
@@ -696,7 +696,7 @@ def pass_on_twice(rng):
                 "the lesson's program: what was kept": z.grad,
                 "the lesson's program: what was passed on": v.grad,
                 "yours: what was kept in two backwards": kept(y.grad),
-                "yours: what was passed on in them": kept(x.grad),
+                "yours: what was passed on in two backwards": kept(x.grad),
             }
             handle.remove()
             x.grad = None
@@ -759,12 +759,12 @@ def stop_unheard(rng):
 
             below, above = limit - 0.5, limit + 0.5
             return {
-                "the lesson's program, above the limit: who was reached": reached(program, [[above]]),
-                "yours, above the limit: who was reached": reached(forward, [[above]]),
-                "yours, with one number of two above it": reached(forward, [[below, above]]),
-                "yours, at the limit": reached(forward, [[float(limit), below]]),
-                "yours, with a tensor without dimensions below it": reached(forward, below),
-                "yours, with 1 and -1": reached(forward, [1.0, -1.0]),
+                "the lesson's program: the list of who was reached above the limit": reached(program, [[above]]),
+                "yours: the list of who was reached above the limit": reached(forward, [[above]]),
+                "yours: the list of who was reached with one of two above it": reached(forward, [[below, above]]),
+                "yours: the list of who was reached at the limit": reached(forward, [[float(limit), below]]),
+                "yours: the list of who was reached with a tensor without dimensions below it": reached(forward, below),
+                "yours: the list of who was reached with 1 and -1": reached(forward, [1.0, -1.0]),
             }
 
         yield Case({"limit": limit}, compare)
@@ -800,7 +800,7 @@ def compute_again(rng):
         return doubled.square()
 
     def look(y):
-        found = {"whether 2x, which the function saved, is out of memory before backward": memory[-1].expired()}
+        found = {"whether 2x, which the function saved, has been freed before backward": memory[-1].expired()}
         y.sum().backward()
         return found | {"x.grad": v.grad}
 
