@@ -297,8 +297,8 @@ LARGE = {torch.int64: 2**60, torch.int32: 2**24, torch.int16: 2**11, torch.uint8
 
 @exercise
 def save_as_half(rng):
-    for dtype, count in ((torch.float32, 3), (torch.float64, 1)):
-        leaf = torch.stack([rng.whole(count) + 2048, rng.quarters(count) / 3]).to(dtype).requires_grad_()
+    for dtype, count, least in ((torch.float32, 3, 2048), (torch.float64, 1, 2048), (torch.float32, 2, 70_000)):
+        leaf = torch.stack([rng.whole(count) + least, rng.quarters(count) / 3]).to(dtype).requires_grad_()
 
         def pack_and_unpack(functions, leaf=leaf):
             pack, unpack = functions
@@ -319,7 +319,7 @@ def save_as_half(rng):
             }
 
         name = str(dtype).removeprefix("torch.")
-        shown = f"a {name} tensor of {2 * count} numbers, half of them above 2048, the result of an operation"
+        shown = f"a {name} tensor of {2 * count} numbers, half of them above {least}, the result of an operation"
         yield Case({}, pack_and_unpack, shown=shown)
     whole = rng.whole(4, 20).long() * 2 + 199
     tensors = {str(dtype).removeprefix("torch."): (whole + large).to(dtype) for dtype, large in LARGE.items()}

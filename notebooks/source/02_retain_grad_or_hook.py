@@ -1094,9 +1094,9 @@ def save_as_half():
     keep floating-point tensors as float16.
 
     `unpack(pack(tensor))` has the dtype of `tensor`: float32 and float64 come back
-    as such, with the precision of float16. The original numbers are not kept, but a
-    leaf, which is in memory anyway, may stay as it is. Tensors of whole numbers or
-    bools stay exactly as they are.
+    as such, with the precision of float16; a number too large for it becomes inf.
+    The original numbers are not kept, but a leaf, which is in memory anyway, may
+    stay as it is. Tensors of whole numbers or bools stay exactly as they are.
     """
     ...
 

@@ -298,7 +298,7 @@ print("x.grad =", x.grad.tolist())
 #
 # - **Call:** `leaf.register_post_accumulate_grad_hook(hook)` with `hook(leaf)`
 # - **Runs:** in backward, after the gradient was added to `leaf.grad`; not in `autograd.grad`
-# - **Returns:** nothing; any other value raises. It may change or clear `leaf.grad`
+# - **Returns:** nothing; any other value raises, but for the leaf itself. It may change or clear `leaf.grad`
 # - **Trap:** `leaf.grad` is the sum of all backwards since it was last cleared, not the gradient of this one.
 
 # %%
