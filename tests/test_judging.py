@@ -128,11 +128,11 @@ def test_a_second_side_effect_is_a_sentence_of_its_own():
 
 def test_a_side_effect_of_another_input_is_told_with_its_input_and_none_is_told_twice():
     got = [case_of(1, names=[], given="a"), case_of(2, names=[], given="b", changed={"x": ["hooks"]})]
-    told = judge("f", got, [case_of(3, given="a"), case_of(2, given="b")], []).sentence
+    told = judge("f", got, [case_of(3, names=[], given="a"), case_of(2, given="b")], []).sentence
     assert told.startswith("for a, your function returned 1; expected 3. Besides, your function left a hook on `x`: ")
     assert told.endswith(" (for b).")
     got = [case_of(1, names=[], changed={name: ["training"]}) for name in ("x", "y")]
-    assert "Besides" not in judge("f", got, [case_of(1)] * 2, []).sentence
+    assert "Besides" not in judge("f", got, [case_of(1, names=[])] * 2, []).sentence
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from course_utils.exercises.comparing import Cases, Fact, alike, close, facts, kind_of_error, plain_state, side_effects
@@ -23,6 +23,8 @@ SAID_OF_HOOKS = {
     r"\b[Pp]ost-accumulate": "post_accumulate",
     r"\bfor all modules|\b[Gg]lobal hook": "register_module_",
 }
+# Operations that messages speak of in plain words, too.
+OPERATIONS = {"abs", "clone", "detach", "mean", "median", "norm", "softmax", "square", "std", "sum"}
 Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and the words for what differs
 Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
 
@@ -71,14 +73,14 @@ def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistak
     """
     first = min((number for number, _ in left), default=None)
     mine = {words: value for (number, words), value in left.items() if number == first}
-    names = got[0]["names"] if got else []
+    names, right = (cases[0]["names"] if cases else [] for cases in (got, key))
     for message, known in mistakes:
         if mine:  # what does nothing of the same in that case, which is tried alone, is not run in all cases
             there = known(at=first) if callable(known) else known[first : first + 1]
             if not any(_share_something(mine, _case_differences(case, key[first])) for case in there):
                 continue
         cases = known() if callable(known) else known
-        if _can_be_said(message, cases[0]["names"], names):
+        if _can_be_said(message, {*cases[0]["names"]} - {*right}, names):
             yield Candidate(message, cases)
 
 
@@ -92,13 +94,17 @@ def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> 
     return any(words in theirs and alike(value, theirs[words]) for words, value in mine.items())
 
 
-def _can_be_said(message: str, names: Sequence[str], answer: Sequence[str]) -> bool:
-    """Whether what a message says the mistake has, a name in its code (such as "a sum") or a hook, is in the answer."""
+def _can_be_said(message: str, names: Collection[str], answer: Sequence[str]) -> bool:
+    """Whether what a message says the mistake has is in the answer: a hook, a piece of code, or an operation, such as
+    "a sum", among the `names` that no right answer needs.
+    """
     for words, part in SAID_OF_HOOKS.items():
         mistake_has, answer_has = (any(part in name for name in each) for each in (names, answer))
         if mistake_has and not answer_has and re.search(words, message):
             return False
-    return {*re.findall(r"\w+", message)} & {*names} <= {*answer}
+    code = " ".join(message.split("`")[1::2])
+    said = {*re.findall(r"\w+", code)} | (OPERATIONS & {*re.findall(r"\w+", message)})
+    return said & {*names} <= {*answer}
 
 
 def _behaves_alike(got: Cases, other: Cases) -> bool:

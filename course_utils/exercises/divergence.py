@@ -82,13 +82,19 @@ def find_divergence(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
             cells = [Cell(key, _events(mine, part, key), _events(run, part, key)) for run in ways]
             if any(cell.agrees for cell in cells):
                 ways = [run for run, cell in zip(ways, cells, strict=True) if cell.agrees]
-            elif all(Cell(key, cells[0].right, cell.right).agrees for cell in cells):
+            elif all(Cell(key, cells[0].right, cell.right).agrees for cell in cells) and not _are_several(cells[0]):
                 own_passes = own_passes or (key[0] == "calls" and _runs_otherwise(cells[0]))
                 if own_passes and key[0] in ("calls", "runs"):
                     continue
                 step = find_wrong_step(mine, rights, evidence) if key[0] == "holds" else None
                 return step or _tell(cells[0], mine, ways[0], part, evidence)
     return find_wrong_step(mine, rights, evidence)
+
+
+def _are_several(cell: Cell) -> bool:
+    """Whether hooks ran on things without a name: perhaps on several, and then nobody knows which belong together."""
+    what, _, on = cell.key
+    return what == "runs" and on.startswith("another ") and max(len(cell.mine), len(cell.right)) > 1
 
 
 def _runs_otherwise(cell: Cell) -> bool:
@@ -277,8 +283,9 @@ def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
             strange = [place for place, value in enumerate(step["got"]) if not _among(view(value), known)]
             if not new or _is_mask(step) or not step["got"] or (strange and (strange != [0] or not step["on"])):
                 continue
-            if _reaches([*map(view, new)], steps[number + 1 :], known, ends, view):
-                return _tell_step(step, new[0], view is _with_shape, bool(strange), rights)
+            reaches = _reaches([*map(view, new)], steps[number + 1 :], known, ends, view)
+            if reaches and (found := _tell_step(step, new[0], view is _with_shape, bool(strange), rights)):
+                return found
     return _find_next_step(evidence["returned"], mine, rights)
 
 
@@ -370,8 +377,11 @@ def _uses(event: Event, value: Plain) -> bool:
     return is_step and not _among(value, event["gave"])
 
 
-def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights: Sequence[Run]) -> Divergence:
-    """`as_numbers`: whether the new value is one of a right run but for its shape or its dtype."""
+def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights: Sequence[Run]) -> Divergence | None:
+    """`as_numbers`: whether the new value is one of a right run but for its shape or its dtype.
+
+    None of places and counts that no right run has: there are many ways to count.
+    """
     source = " and ".join(dict.fromkeys(map(_say_source, step["got"][:2])))
     line = _line(step).replace("your", "Your", 1) + ("," if step["text"] else "")
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
@@ -384,6 +394,8 @@ def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights:
         (run, event), (words, there) = beside[0], show_apart(new, made[0])
         said = f"{line} makes {words} from {source}; a right run makes {there} from it."
         return Divergence(said, run, step["part"], step, event)
+    elif "int" in new.get("dtype", ""):
+        return None
     else:
         words = f"{_say(new)}, of dtype {new['dtype']}," if as_numbers and new.get("dtype") else _say(new)
         said = f"{line} makes {words} from {source}; that is in none of the course's right runs."

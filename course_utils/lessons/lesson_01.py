@@ -11,6 +11,7 @@ from torch import nn
 from course_utils.exercises.cases import Case, Stopped, stop
 from course_utils.exercises.engine import exercise
 from course_utils.hooks.inventory import list_hooks
+from course_utils.hooks.memory import measure_memory
 from course_utils.lessons.small_nets import fill
 
 
@@ -349,7 +350,12 @@ def step_in_backward(rng):
             }
             (p * slope + p * q).sum().backward()
             found |= {"p after two backwards": p.detach().clone(), "q after two backwards": q.detach().clone()}
-            for handle in (*handles, *own):
+            for handle in own:
+                handle.remove()
+            with measure_memory() as held:
+                (p * slope + p * q).sum().backward()
+            found["the number of bytes that are still held after a third backward"] = held.live
+            for handle in handles:
                 handle.remove()
             (p * slope).sum().backward()
             return found | {"p after handle.remove() and another backward": p.detach().clone()}

@@ -384,6 +384,10 @@ def clear_after_step(rng):
     yield Case({"optimizer": optimizer}, add_later, shown=shown)
 
 
+def _refuse(_: object) -> None:
+    raise ValueError
+
+
 @exercise
 def first_arrival(rng):
     for first in (0, 1):
@@ -409,11 +413,15 @@ def first_arrival(rng):
     def one_of_two(handle):
         (d * slope).sum().backward(retain_graph=True)
         (d + 0 * e).sum().backward(retain_graph=True)
-        (0 * e).sum().backward()
+        (0 * e).sum().backward(retain_graph=True)
+        found = {"the list after three backwards": list(alone)}
+        with contextlib.suppress(ValueError), c.register_hook(_refuse):
+            d.sum().backward(retain_graph=True)
+        e.sum().backward()
         handle.remove()
-        return {"the list after three backwards": alone}
+        return found | {"the list after two more, of which the first raised an error": alone}
 
-    shown = "tensors = [d, e], where d = 2c and e = 3c, and three backwards: from d, from both, from e with zeros"
+    shown = "tensors = [d, e], where d = 2c and e = 3c, and backwards from d, from both, from e with zeros"
     yield Case({"tensors": [d, e], "seen": alone}, one_of_two, shown, fresh=True)
 
 
