@@ -77,6 +77,7 @@ def test_a_mistake_may_change_an_earlier_one():
         ("@@ Stale.\n-    y = x // by", "mistake `Stale.`: what it changes stands 0 times"),
         ("@@ Not unique.\n--- twice\n-    pass", "`--- twice` names no answer"),
         ("@@ Far apart.\n-    y = x / by\n-    return y", "stands 0 times"),
+        ("@@ Nowhere.\n+    pass\n-    y = x / by", "nothing says where the line belongs that is added first"),
         ("@@ No such answer.\n--- answer 3\n-    pass", "`--- answer 3` names no answer"),
         ("-    pass", "stands above the first message"),
         ("@@ A sign.\n?    pass", "a line begins with [?]"),

@@ -20,7 +20,6 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from course_utils.exercises import check, classroom, engine, evidence, repair, saved_progress
 from course_utils.exercises.answers import Answer, Mistake, Page
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.comparing import CHANGES
 from course_utils.exercises.declaration import is_blank
 from course_utils.exercises.engine import Exercise, exercise, find
 from course_utils.exercises.evidence import TimeIsUp, time_limit
@@ -277,6 +276,14 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
         (STORED, "make the default value of the argument anew in each call", "not known"),
         ("scale_gradient(x):\n return x", "was called as its task says, and that failed: TypeError: scale_", "cause"),
         ("scale_gradient(tensor, factor):\n tensor.register_hook(lambda g: 1)", "returned nothing", "left a hook"),
+        ("step_in_backward(these, rate):\n return map(lambda p: p.register_hook(abs), these)", "Make a list", "place"),
+        ("record_norms(these):\n all = dict.fromkeys(these)\n return list(all.values())", "None", "`list`"),
+        ("make_twelve(w):\n w.register_post_accumulate_grad_hook(lambda p: None)\n return w.register_hook(lambda g: g * 0 "
+         "+ 12)", "left a hook on `w`: to remove what you returned does not take it away", "an error comes"),
+        ("attention_maps(layer, x):\n all = []\n pre = layer.self_attn.register_forward_pre_hook(lambda m, a, k: (a, k | {"
+         "'need_weights': True, 'average_attn_weights': False}), with_kwargs=True)\n with pre, layer.self_attn."
+         "register_forward_hook(lambda m, a, out: all.append(out[1][0].detach())):\n  layer(x)\n return all[0]",
+         "leave out `[0]`", "another index"),
         ("step_in_backward(these, rate):\n these[0].register_hook(print)\n return []", "a hook's handle", "not known"),
         ("record_gradient(x):\n all = []\n x.register_hook(lambda g: all.append(g) or all)\n return all",
          "What a tensor's hook returns takes the gradient's place", "is missing"),
@@ -311,7 +318,7 @@ def test_a_side_effect_is_told_beside_the_cause(declare):
     declared.mistakes.append(Mistake("", lambda x, net: x.clone() * 0, "You subtract."))
     outcome = declared.check(lambda x, net: [net.register_forward_hook(print)] and x - x, 0)
     assert outcome.cause == "You subtract."
-    assert outcome.sentence.endswith(f" Besides, {CHANGES['hooks'].format(name='net')}.")
+    assert " Besides, your function left a hook on `net`: " in outcome.sentence
 
 
 def test_a_message_is_said_only_where_what_it_names_is_in_the_answer(declare):

@@ -54,6 +54,7 @@ def test_each_mistake_fails_with_its_own_message(name):
         outcome = outcome_of(name, mistake.function)
         assert not outcome.passed, mistake.message
         assert outcome.cause == mistake.message, outcome
+        assert "NameError" not in outcome.sentence, "it is to go wrong for its own reason"
 
 
 @every_exercise

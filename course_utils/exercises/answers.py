@@ -217,6 +217,8 @@ def _split_changes(lines: Sequence[str]) -> Iterator[tuple[list[str], list[str]]
         if line == "@@" or (added and sign != "+"):
             if old:
                 yield old, new
+            elif new:
+                raise CourseError(f"nothing says where the line belongs that is added first: {new[0]}")
             old, new, added = [], [], False
         if sign in ("-", " ", ""):  # an editor may take the blank of an empty line away
             old.append(rest)

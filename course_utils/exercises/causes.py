@@ -12,6 +12,8 @@ from course_utils.exercises.plain import Evidence, Plain, number_text
 # The message of each mistake, with what its function does in every case, or a function that tells it, `at` one case or
 # of all.
 Mistakes = Iterable[tuple[str, Cases | Callable[..., Cases]]]
+LAZY = "`map`, `filter`, and a function with `yield` do nothing until somebody goes through what they return. "
+LAZY += "Make a list, and return that."
 BESIDES = " Besides: "  # between the messages of two mistakes in one answer
 # Words that say which hooks there are, and what is then in the name of the function that registers them.
 SAID_OF_HOOKS = {
@@ -51,6 +53,8 @@ def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> Causes:
 
     No more is asked of `mistakes` than it takes.
     """
+    if _is_lazy(got, key):
+        return Causes([LAZY], True)
     left = find_differences(got, key)
     causes: list[str] = []
     while True:
@@ -65,6 +69,12 @@ def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> Causes:
         causes += found
         if not (found and left):
             return Causes(causes, not left)
+
+
+def _is_lazy(got: Cases, key: Cases) -> bool:
+    """Whether an answer returns what runs only when somebody goes through it, where a list or a dict is asked for."""
+    returned, wanted = (cases[0]["returned"] if cases else {} for cases in (got, key))
+    return returned.get("value") in ("map", "filter", "zip", "generator") and "items" in wanted
 
 
 def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:

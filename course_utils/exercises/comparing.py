@@ -22,7 +22,6 @@ CHANGES = {
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
     "training": "your function left `{name}` in another mode (train/eval) than it found it in",
     "settings": "your function changed an attribute of `{name}` or of a module in it, or gave it a new one",
-    "hooks": "your function left a hook on `{name}`: remove those that have done their work, even if an error comes",
     "hooks of others": "your function removed a hook from `{name}` that is not its own",
 }
 KEPT_ALIVE = "an input is still in memory when all is over, so something that your answer made still refers to it: "
@@ -112,15 +111,29 @@ def _unwanted_changes(got: Evidence, expected: Evidence) -> Iterator[Fact]:
         changed = [name for name, aspects in got["changed"].items() if aspect in aspects]
         names = [name for name in changed if aspect not in wanted.get(name, ())]
         if names:
-            yield _side_effect(CHANGES[aspect].format(name="` and `".join(names)))
+            told = "` and `".join(names)
+            left = _tell_left(told, got["inputs"].get(names[0], {}), expected) if aspect == "hooks" else ""
+            yield _side_effect(left or CHANGES[aspect].format(name=told))
 
 
 def _could_remove(got: Evidence, expected: Evidence) -> bool:
     """Whether every handle came to the case that was to remove it: no error came between, and they were returned."""
     if _raised_type(got) != _raised_type(expected):
         return False
-    returns_handles = "'handle'" in str(expected["returned"])
-    return not returns_handles or alike(got["returned"], expected["returned"])
+    return not _returns_handles(expected) or alike(got["returned"], expected["returned"])
+
+
+def _returns_handles(case: Evidence) -> bool:
+    return "'handle'" in str(case["returned"])
+
+
+def _tell_left(names: str, state: Mapping[str, Any], expected: Evidence) -> str:
+    """That a hook is left on something, and what to do: the state tells whether there are modules in it."""
+    inside = " or on a module in it" if len(state.get("training", ())) > 1 else ""
+    mend = "remove those that have done their work, even if an error comes"
+    if _returns_handles(expected):
+        mend = "to remove what you returned does not take it away"
+    return f"your function left a hook on `{names}`{inside}: {mend}"
 
 
 def _wanted_changes(got: Evidence, expected: Evidence) -> Iterator[Fact]:

@@ -25,6 +25,7 @@ COMPARED = {
     "released": (),
     "holds": ("gave",),
 }
+SIDES = ("got", "gave")
 TIMES = {1: "once", 2: "twice"}
 MOST_STEPS = 300
 LONGEST = 48  # characters of a tensor in a sentence; of a longer one, its shape
@@ -156,7 +157,7 @@ def _list_hooks(keys: set[Key]) -> str:
     return " and ".join(words if len(words) < 3 else [", ".join(words[:2]), f"{len(words) - 2} more"])
 
 
-def _tell_run(cell: Cell, *_: Any) -> str:
+def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     _, kind, on = cell.key
     hook = f"your {kind} on {on}"
     if len(cell.mine) != len(cell.right):
@@ -164,7 +165,10 @@ def _tell_run(cell: Cell, *_: Any) -> str:
         return f"{hook} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
     if 0 < number < len(ORDINALS):
+        registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
         hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
+        if len(registered) > 1:
+            hook = f"the {ORDINALS[number]} of your {kind}s on {on} that runs"
     got, right_got = show_apart(one["got"], other["got"])
     if not alike(one["got"], other["got"]):
         return f"{hook} receives {got}; in a right run it receives {right_got}"
@@ -240,9 +244,13 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
 
 
 def _tell_holding(cell: Cell, *_: Any) -> str:
+    ends = [events[-1]["gave"] for events in (cell.mine, cell.right) if events]
+    if len(ends) == 2 and not alike(*ends):
+        mine, right = show_apart(*ends)
+        return f"what you returned comes to hold {mine}; in a right run it holds {right}"
     if cell.first_pair:
         mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
-        return f"what you returned comes to hold {mine}; in a right run it holds {right}"
+        return f"what you returned comes to hold {mine} at first; in a right run it holds {right} then"
     fewer = min(len(cell.mine), len(cell.right))
     if fewer < len(cell.mine):
         return f"what you returned comes to hold {_say(cell.mine[fewer]['gave'])}; in a right run it stays as it was"
@@ -281,7 +289,13 @@ def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
         for number, step in enumerate(steps):
             new = [value for value in step["gave"] if not _among(view(value), known)]
             strange = [place for place, value in enumerate(step["got"]) if not _among(view(value), known)]
-            if not new or _is_mask(step) or not step["got"] or (strange and (strange != [0] or not step["on"])):
+            if (
+                not new
+                or _is_mask(step)
+                or _only_joins(step)
+                or not step["got"]
+                or (strange and (strange != [0] or not step["on"]))
+            ):
                 continue
             reaches = _reaches([*map(view, new)], steps[number + 1 :], known, ends, view)
             if reaches and (found := _tell_step(step, new[0], view is _with_shape, bool(strange), rights)):
@@ -292,6 +306,12 @@ def find_wrong_step(mine: Run, rights: Sequence[Run], evidence: Evidence) -> Div
 def _is_mask(step: Event) -> bool:
     """Whether a step makes a yes and no of each number: right answers ask other questions, or the opposite ones."""
     return all(value.get("dtype") == "bool" for value in step["gave"])
+
+
+def _only_joins(step: Event) -> bool:
+    """Whether a step puts several values together and computes nothing, as `stack` does."""
+    came, made = (sorted(str(number) for value in step[side] for number in value.get("values", ())) for side in SIDES)
+    return len(step["got"]) > 1 and came == made
 
 
 def _numbers_alone(value: Plain) -> Plain:
@@ -316,10 +336,13 @@ def _reaches(
     ends: Sequence[Plain],
     view: Callable[[Plain], Plain],
 ) -> bool:
-    """Whether what comes of new values in further steps ends in the result, and never is a value of a right run."""
+    """Whether what comes of new values in further steps ends in the result, and never is a value of a right run.
+
+    What is only asked for a yes or no does not count.
+    """
     came = list(new)
     for step in steps:
-        if any(_among(view(value), came) for value in step["got"]):
+        if not _is_mask(step) and any(_among(view(value), came) for value in step["got"]):
             made = [*map(view, step["gave"])]
             if all(_among(value, known) and not _may_be_chance(value, step["got"]) for value in made):
                 return False
@@ -361,6 +384,8 @@ def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Diverg
     made = [each for _, event in found for each in event["gave"]]
     if not made or not all(_equal(made[0], each) for each in made):
         return None
+    if _equal(_numbers_alone(made[0]), _numbers_alone(value)):  # only the same numbers, as a list perhaps
+        return None
     (run, event), (words, there) = found[0], show_apart(value, made[0])
     last = next((each for each in reversed(mine["events"]) if each["what"] == "returns"), None)
     said = f"Your answer ends with {words}; a right run goes on, and makes {there} of it."
@@ -386,8 +411,8 @@ def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights:
     line = _line(step).replace("your", "Your", 1) + ("," if step["text"] else "")
     beside = [(run, event) for run in rights for event in run["events"] if _is_beside(event, step)]
     made = [value for _, event in beside for value in event["gave"]]
-    if any((value.get("dtype") == "bool") != (new.get("dtype") == "bool") for value in made):
-        made = []  # a mask says nothing about numbers
+    if any(_are_of_another_kind(new, value, step["got"]) for value in made):
+        made = []
     if strange:
         said = f"{line} computes with the values of {step['on']}; none of the course's does."
     elif made and all(_equal(made[0], value) for value in made):
@@ -400,6 +425,13 @@ def _tell_step(step: Event, new: Plain, as_numbers: bool, strange: bool, rights:
         words = f"{_say(new)}, of dtype {new['dtype']}," if as_numbers and new.get("dtype") else _say(new)
         said = f"{line} makes {words} from {source}; that is in none of the course's right runs."
     return Divergence(said, rights[0], step["part"], step, None)
+
+
+def _are_of_another_kind(new: Plain, made: Plain, sources: Sequence[Plain]) -> bool:
+    """Whether two values tell nothing of each other: a mask and numbers, or one number for each and fewer of them."""
+    is_mask, was_mask = (value.get("dtype") == "bool" for value in (new, made))
+    shapes = [source.get("shape") for source in sources]
+    return is_mask != was_mask or (new.get("shape") in shapes and made.get("shape") not in shapes)
 
 
 def _is_beside(event: Event, step: Event) -> bool:

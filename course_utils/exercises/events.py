@@ -347,7 +347,8 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         name, target = func.__name__, next(iter(args), None)
         used = tensors_in((args[1:] if name in OVERWRITES else args, kwargs))
-        got = [] if name.endswith("_like") else [brief(each) for each in used]  # it takes no numbers from what it gets
+        takes_none = name.endswith("_like") or (name == "__get__" and func.__self__.__name__ == "grad")
+        got = [] if takes_none else [brief(each) for each in used]  # numbers of what it is given
         result = func(*args, **kwargs)
         if _side_of(frame.f_code) == "you":  # and not a function of torch that it has called
             self._note_change(func, target, result, frame)

@@ -20,6 +20,7 @@ SECONDS = 3.0  # for all edits of an answer; a learner is waiting
 MENDING = {"a statement less", "add return", "bind now", "own for each call"}
 # What nobody forgets to write, and what passes by chance where no case has several things that tell.
 NO_SLIPS = {"only once", "of an argument the first only", "the first only"}
+TYPES = {"list", "tuple", "dict", "set", "int", "float", "str", "bool"}
 
 
 class Repair(NamedTuple):
@@ -40,7 +41,7 @@ def find_repair(function: Callable, find_rest: Callable[[Callable, bool], str | 
     if not can_limit_time():
         return two
     end = time.monotonic() + SECONDS
-    repairs = list(repairs_of(function))
+    repairs = sorted(repairs_of(function), key=lambda repair: repair.operator == "other constant")  # may pass by chance
     for repair in itertools.takewhile(lambda _: time.monotonic() < end, repairs):
         if find_rest(repair.function, False) == "":
             return f"{repair.sentence} With this one change your answer would pass."
@@ -66,6 +67,8 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
     for operator, old, new in itertools.chain(_additions(tree), edits_of(tree, {})):
         if operator == "other constant" and any(old is part for part in in_slices):
             continue  # `args[2:]` for `args[1:]` may pass because no case has more arguments
+        if operator == "no call" and isinstance(old.func, ast.Name) and old.func.id in TYPES:
+            continue  # a view that changes later may pass for a list
         source = ast.unparse(ast.fix_missing_locations(replace(tree, old, new)))
         edited = None if operator in NO_SLIPS else define(source, tree.name, _copy_lists(namespace))
         if edited is not None:

@@ -204,14 +204,20 @@ def hooks_in_order(rng):
             log.append("once")
             del table[7]
 
-        def empty(hooks, table=table, log=log, owner=owner):
+        def empty(hooks, module=module, kind=kind, table=table, log=log, owner=owner):
             if not _run_all(hooks):
                 return {}
-            before = dict(hooks)
+            before, tables = (
+                dict(hooks),
+                [(each, dict(each)) for each in (getattr(module, f"_{kind}"), global_table(kind))],
+            )
             hooks.clear()
             found = {"the order in which they run": list(log)}
             found[f"whether the other hook stays in the table of {owner}, after yours was emptied"] = 8 in table
-            hooks.update(before)  # it may be a table, and this function has emptied it, not the answer
+            hooks.update(before)
+            for each, hooks_in_it in tables:  # they may be what was emptied, and filled, and not by the answer
+                each.clear()
+                each.update(hooks_in_it)
             return found
 
         place = module if own else None

@@ -766,11 +766,13 @@ def stop_unheard(rng):
                 return who
 
             below, above = limit - 0.5, limit + 0.5
+            at_the_limit = [[float(limit), below]]
             return {
+                "yours: the list of who was reached at the limit": reached(forward, at_the_limit),
                 "the lesson's program: the list of who was reached above the limit": reached(program, [[above]]),
                 "yours: the list of who was reached above the limit": reached(forward, [[above]]),
-                "yours: the list of who was reached with one of two above it": reached(forward, [[below, above]]),
-                "yours: the list of who was reached at the limit": reached(forward, [[float(limit), below]]),
+                "yours: the list of who was reached with one of two above it": reached(forward, [[below - 3, above]]),
+                "yours: the list of who was reached at the limit, after that": reached(forward, at_the_limit),
                 "yours: the list of who was reached with a tensor without dimensions below it": reached(forward, below),
                 "yours: the list of who was reached with 1 and -1": reached(forward, [1.0, -1.0]),
             }
