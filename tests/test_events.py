@@ -166,8 +166,8 @@ def no_return(relu):
             "record_by_name",
             stored_itself,
             "In the first backward what you returned comes to hold {{'second.x': [4.6e+05, 4.8e+05], 'first.x': "
-            "[9.2e+05, 9.6e+05], '': [9.2e+05, 9.6e+05]}}; in a right run it holds {{'second.x': [46., 48.], 'first.x': [9200., "
-            "9600.], '': [9200., 9600.]}}.",
+            "[9.2e+05, 9.6e+05], '': [9.2e+05, 9.6e+05]}}; in a right run it holds {{'second.x': [46., 48.], "
+            "'first.x': [9200., 9600.], '': [9200., 9600.]}}.",
         ),
         (
             "hooked",

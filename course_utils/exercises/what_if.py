@@ -4,13 +4,14 @@ The changed answer is run, and the other options are what further changes do. `e
 happened first.
 """
 
-import itertools
+import ast
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from course_utils.exercises.changes import Change
+from course_utils.exercises.changes import Change, read_source
 from course_utils.exercises.comparing import Fact, alike, differing_part, facts
 from course_utils.exercises.divergence import find_divergence, show_apart
 from course_utils.exercises.engine import Exercise
@@ -151,7 +152,7 @@ def _can_be_told(said: Said) -> bool:
 
 def _without_numbers(words: str) -> str:
     """The words with one number for each list of numbers."""
-    return re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", words)).rstrip(".")
+    return re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", words)).rstrip(".").lower()
 
 
 def _clash(one: Said, other: Said) -> bool:
@@ -321,12 +322,16 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
     if said and not VAGUE.search(said):
         return said
     events = run["events"], own["events"]
-    return _tell_first_difference(*events) or _tell_first_line(*events) or _tell_observed(differences(evidence, seen))
+    return (
+        _tell_first_difference(*events)
+        or _tell_first_line(*events, answer)
+        or _tell_observed(differences(evidence, seen))
+    )
 
 
 def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
-    """What happens only in one of two runs, whichever is first; nothing where all that has a name is the same."""
-    events, own = ([event for event in each if _has_name(event)] for each in (events, own))
+    """What happens only in one of two runs, whichever is first; nothing where all that can be told is the same."""
+    events, own = ([event for event in each if _can_be_read(event)] for each in (events, own))
     told = [[tell_event(event) for event in each] for each in (events, own)]
     for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
         if kind == "delete":
@@ -338,8 +343,9 @@ def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str
     return ""
 
 
-def _has_name(event: Event) -> bool:
-    return event["what"] not in STEPS and not VAGUE.search(event["on"])
+def _can_be_read(event: Event) -> bool:
+    """Whether it is about a thing with a name, and short enough to be told to its end."""
+    return event["what"] not in STEPS and not VAGUE.search(event["on"]) and not tell_event(event).endswith("…")
 
 
 def _tell_observed(found: Sequence[Said]) -> str:
@@ -349,22 +355,37 @@ def _tell_observed(found: Sequence[Said]) -> str:
     return next((each.words for each in found), "")
 
 
-def _tell_first_line(events: Sequence[Event], own: Sequence[Event]) -> str:
-    """The first line of both runs that comes to another value; nothing where none does."""
-    made, made_own = map(_find_values, (events, own))
-    for line, value in made_own.items():
-        if line in made and not alike(made[line], value):
-            return "Line {} then makes {}; in your own run it makes {}.".format(line, *show_apart(made[line], value))
+def _tell_first_line(events: Sequence[Event], own: Sequence[Event], answer: Callable) -> str:
+    """The first line of both runs that comes to another value; nothing where none does.
+
+    A line that computes more or less than before is compared only where it runs once.
+    """
+    mine, before = map(_values_of_lines, (events, own))
+    for line, values in before.items():
+        pairs = zip(mine[line], values, strict=False)
+        if len(mine[line]) != len(values):
+            pairs = zip(mine[line][-1:], values[-1:], strict=False) if line in _straight_lines(answer) else ()
+        for now, then in pairs:
+            if not alike(now, then):
+                return "Line {} then makes {}; in your own run it makes {}.".format(line, *show_apart(now, then))
     return ""
 
 
-def _find_values(events: Sequence[Event]) -> dict[int, Plain]:
-    """What each line comes to when it runs for the first time."""
-    values: dict[int, Plain] = {}
-    steps = [event for event in events if event["what"] == "computes"]
-    for line, together in itertools.groupby(steps, key=lambda step: step["line"]):
-        values.setdefault(line, [*together][-1]["gave"][-1])
+def _values_of_lines(events: Sequence[Event]) -> dict[int, list[Plain]]:
+    """What the steps of each line come to, one after the other."""
+    values: dict[int, list[Plain]] = defaultdict(list)
+    for event in events:
+        if event["what"] == "computes":
+            values[event["line"]] += event["gave"][-1:]
     return values
+
+
+def _straight_lines(answer: Callable) -> set[int]:
+    """The numbers of the lines that run once in a call: in no loop, and in no function inside."""
+    source = read_source(answer)
+    repeated = (ast.For, ast.While, ast.comprehension, ast.Lambda, ast.FunctionDef)
+    straight = [each for each in source.tree.body if not any(isinstance(part, repeated) for part in ast.walk(each))]
+    return {source.number(part.lineno) for each in straight for part in ast.walk(each) if hasattr(part, "lineno")}
 
 
 def _tell_error(error: dict[str, Any]) -> str:
