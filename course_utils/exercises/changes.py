@@ -25,7 +25,8 @@ BLOCKS = {
     "no with": "You leave out {head} and keep the lines in it.",
     "always": "You leave out {head} and keep the lines in it.",
     "never": "You leave out {head} and the lines in it.",
-    "no try": "You leave out `try` and `finally` around the lines from line {line} on, and keep all lines in them.",
+    "never, alone": "You put `pass` in place of {head} and the lines in it.",
+    "no try": "You leave out the `try` in line {line} and its `finally`, and keep all lines in them.",
     "no finally": "You leave out the `try` in line {line} and its `finally`, with the lines below `finally`.",
 }
 
@@ -137,7 +138,11 @@ def _in_turn(source: Source) -> list[tuple[str, ast.AST, Instead, ast.stmt]]:
     """The edits that may be asked about, one of each line after the other, each with the statement that it is in."""
     homes = {id(part): each for each in ast.walk(source.tree) if isinstance(each, ast.stmt) for part in ast.walk(each)}
     found = [(*edit, homes[id(edit[1])]) for edit in edits_of(source.tree, {}) if id(edit[1]) in homes]
-    found = [edit for edit in found if edit[0] not in UNFAIR and not _is_silly(source, edit[1], edit[3])]
+    found = [
+        edit
+        for edit in found
+        if edit[0] not in UNFAIR and not edit[0].startswith("no __") and not _is_silly(source, edit[1], edit[3])
+    ]
     found.sort(key=lambda edit: _rank(source.tree, *edit[:2]))
     by_line = defaultdict(list)
     for edit in found:
@@ -225,7 +230,8 @@ def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str,
     for number, text in instead.items():
         lines[number - 1] = lines[number - 1].replace(lines[number - 1].strip(), text)
     number = source.number(line)
-    words = BLOCKS[operator].format(head=f"line {number}, `{head}`,", line=number).replace(":`,", ":`")
+    kind = "never, alone" if operator == "never" and _stands_alone(source, old) else operator
+    words = BLOCKS[kind].format(head=f"line {number}, `{head}`,", line=number).replace(":`,", ":`")
     return _fit(words, f"{operator} {head}", lines, head)
 
 

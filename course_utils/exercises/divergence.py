@@ -4,6 +4,7 @@ There are several right answers, so an event counts only where all right runs th
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +27,7 @@ COMPARED = {
     "holds": ("gave",),
 }
 SIDES = ("got", "gave")
-TIMES = {1: "once", 2: "twice"}
+TIMES = {0: "never", 1: "once", 2: "twice"}
 MOST_STEPS = 300
 LONGEST = 48  # characters of a tensor in a sentence; of a longer one, its shape
 
@@ -143,7 +144,7 @@ def _tell_registering(cell: Cell, runs: Sequence[Run], part: int) -> str:
         more = "s" if len(cell.mine) > 1 else ""
         mine = f"your answer registers {len(cell.mine)} {kind}{more} on {on}"
         return f"{mine}; the course's right answers register {len(cell.right)}"
-    mine, right = ({_key(event) for event in _events(run, part) if event["what"] == "registers"} for run in runs)
+    mine, right = (Counter(map(_key, _events(run, part))) for run in runs)
     more, missing = _list_hooks(mine - right), _list_hooks(right - mine)
     if not more:
         return f"the course's right answers register {missing}; yours does not"
@@ -152,8 +153,9 @@ def _tell_registering(cell: Cell, runs: Sequence[Run], part: int) -> str:
     )
 
 
-def _list_hooks(keys: set[Key]) -> str:
-    words = [f"a {kind} on {on}" for _, kind, on in sorted(keys)]
+def _list_hooks(keys: Counter[Key]) -> str:
+    counts = [(number, kind, on) for (what, kind, on), number in sorted(keys.items()) if what == "registers"]
+    words = [f"a {kind} on {on}" if number == 1 else f"{number} {kind}s on {on}" for number, kind, on in counts]
     return " and ".join(words if len(words) < 3 else [", ".join(words[:2]), f"{len(words) - 2} more"])
 
 
@@ -235,8 +237,8 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
     if not cell.right:
         value = f", which is {_say(cell.mine[0]['gave'])} then" if what == "reads" else ""
         return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
-    if not cell.first_pair:
-        return ""
+    if not cell.first_pair or (what == "sets" and max(len(cell.mine), len(cell.right)) > 1):
+        return ""  # who sets it several times has it as it was last
     mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
     if what == "reads":
         return f"`{attribute}` of {on} is {mine} when your answer reads it; in a right run it is {right}"
@@ -478,7 +480,7 @@ def show_apart(one: Plain, other: Plain) -> tuple[str, str]:
     if place is None:
         return words[0], "a tensor like that, but for numbers further on"
     mine, right = map(number_text, pairs[place])
-    return f"{words[0]}, with {mine} at place {place}", f"one with {right} there"
+    return f"{words[0]}, with {mine} at index {place}", f"one with {right} there"
 
 
 def _kind(value: Plain) -> str:

@@ -19,7 +19,7 @@ SECONDS = 3.0  # for all edits of an answer; a learner is waiting
 # Edits that put no other slip in the place of one.
 MENDING = {"a statement less", "add return", "bind now", "own for each call"}
 # What nobody forgets to write, and what passes by chance where no case has several things that tell.
-NO_SLIPS = {"only once", "of an argument the first only", "the first only"}
+NO_SLIPS = {"only once", "of an argument the first only", "the first only", "late binding"}
 TYPES = {"list", "tuple", "dict", "set", "int", "float", "str", "bool"}
 
 

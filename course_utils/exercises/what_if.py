@@ -4,16 +4,15 @@ The changed answer is run, and the other options are what further changes do. `e
 happened first.
 """
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from course_utils.exercises.changes import Change, read_source
+from course_utils.exercises.changes import Change
 from course_utils.exercises.comparing import Fact, alike, differing_part, facts
-from course_utils.exercises.divergence import find_divergence, show_apart
+from course_utils.exercises.divergence import TIMES, find_divergence, show_apart
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp
@@ -27,6 +26,7 @@ CASES_ASKED = 2  # in which changes are tried
 SECONDS_TO_EXPLAIN = 2.0  # that a run has for a case when it is recorded
 ENOUGH_IN_VAIN = 8  # changes after which a case is left that shows none of them
 LONGEST = 90  # characters of an option
+LONGEST_REASON = 400
 LONGEST_INPUT = 120  # of the words for a case that is an option
 AS_NOW = "Nothing changes, as far as `check` can see."
 OTHER_VALUES = "as now, but with other values"
@@ -34,6 +34,7 @@ RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
 INTEGERS = re.compile(r"\[\d+(, \d+)*\]|returns \d+\.$")
 SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[ ])-?\d+(?=[\],])")  # a float, or an int in a list
+PARTIAL = re.compile(r"\b(abs|relu|clamp|maximum|minimum)\b")
 NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
 CALLABLE = {"a function": "something that can be called"}  # a class and a node of the graph are no functions
 LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
@@ -73,7 +74,10 @@ def ask_outcome(subject: Subject) -> Question | None:
     for at in subject.cases[:CASES_ASKED]:
         tried = _try_changes(subject, at)
         for candidate in sorted(tried, key=_how_obvious):
-            options = _find_options(candidate, tried, _can_be_computed(subject.own[at]))
+            has_numbers = _can_be_computed(subject.own[at])
+            options = _find_options(candidate, tried, has_numbers)
+            if not has_numbers and _depends_on_signs(candidate.change):
+                continue
             if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
                 continue  # nobody can know that a tensor is changed later
             if options and candidate.change.key not in subject.asked and _is_sure(subject, candidate, at):
@@ -85,6 +89,12 @@ def _can_be_computed(case: Evidence) -> bool:
     """Whether a reader can work out new numbers: the case shows its own, and no module computes with others."""
     has_module = any("training" in each for each in case["inputs"].values())
     return bool(NUMBERS.search(case["given"])) and not has_module and "that begins with" not in case["given"]
+
+
+def _depends_on_signs(change: Change) -> bool:
+    """Whether it adds or takes away an operation that changes only some numbers: which ones, a reader must see."""
+    before, _, after = change.key.partition("\nto ")
+    return PARTIAL.findall(before) != PARTIAL.findall(after)
 
 
 def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
@@ -185,6 +195,8 @@ def _say(fact: Fact, got: Evidence) -> Said:
         error = got["raised"]
         words = f"An error stops the run: {error['type']}: {error['message']}" if error else "No error is raised."
         return Said(_cut(words), "raised", fact.mine)
+    if "requires_grad" in fact.words and fact.mine["type"] == "None":
+        return Said("", fact.words, fact.mine)  # nothing was returned
     if re.match(IN_WORDS, fact.words) or re.search(r"\b(call|case) before\b", fact.words):
         return Said("", fact.words, fact.mine)
     if fact.stage:
@@ -319,27 +331,28 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
     said = found.sentence if found and not (found.mine and found.mine["what"] in STEPS) else ""
     for words, others in VOICES.items():
         said = said.replace(words, others)
-    if said and not VAGUE.search(said):
+    if 0 < len(said) <= LONGEST_REASON and not VAGUE.search(said) and not _look_equal(found.mine, found.other):
         return said
     events = run["events"], own["events"]
-    return (
-        _tell_first_difference(*events)
-        or _tell_first_line(*events, answer)
-        or _tell_observed(differences(evidence, seen))
-    )
+    return _tell_first_difference(*events) or _tell_first_line(*events) or _tell_observed(differences(evidence, seen))
+
+
+def _look_equal(mine: Event | None, other: Event | None) -> bool:
+    """Whether two events that differ are told in the same words: their values differ in what is not shown."""
+    return bool(mine and other) and tell_event(mine) == tell_event(other)
 
 
 def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:
     """What happens only in one of two runs, whichever is first; nothing where all that can be told is the same."""
     events, own = ([event for event in each if _can_be_read(event)] for each in (events, own))
-    told = [[tell_event(event) for event in each] for each in (events, own)]
-    for kind, start, _, start_own, _ in SequenceMatcher(None, *told, autojunk=False).get_opcodes():
-        if kind == "delete":
-            return f"With the change, {told[0][start]}; in your own run, that does not happen."
+    told, told_own = ([tell_event(event) for event in each] for each in (events, own))
+    for kind, start, _, start_own, _ in SequenceMatcher(None, told, told_own, autojunk=False).get_opcodes():
         if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
-            return f"With the change, {told[0][start]}; in your own run, {told[1][start_own]}."
+            return f"With the change, {told[start]}; in your own run, {told_own[start_own]}."
         if kind != "equal":
-            return f"In your own run, {told[1][start_own]}; with the change, that does not happen."
+            words = told[start] if kind == "delete" else told_own[start_own]
+            now, before = (TIMES.get(found := each.count(words), f"{found} times") for each in (told, told_own))
+            return f"This happens {before} in your own run, and {now} with the change: {words}."
     return ""
 
 
@@ -355,19 +368,15 @@ def _tell_observed(found: Sequence[Said]) -> str:
     return next((each.words for each in found), "")
 
 
-def _tell_first_line(events: Sequence[Event], own: Sequence[Event], answer: Callable) -> str:
-    """The first line of both runs that comes to another value; nothing where none does.
-
-    A line that computes more or less than before is compared only where it runs once.
-    """
+def _tell_first_line(events: Sequence[Event], own: Sequence[Event]) -> str:
+    """The first step that comes to another value, in a line with as many steps in both runs; empty if none does."""
     mine, before = map(_values_of_lines, (events, own))
     for line, values in before.items():
-        pairs = zip(mine[line], values, strict=False)
-        if len(mine[line]) != len(values):
-            pairs = zip(mine[line][-1:], values[-1:], strict=False) if line in _straight_lines(answer) else ()
+        pairs = zip(mine[line], values, strict=True) if len(mine[line]) == len(values) else ()
         for now, then in pairs:
             if not alike(now, then):
-                return "Line {} then makes {}; in your own run it makes {}.".format(line, *show_apart(now, then))
+                said = "A step in line {} then makes {}; in your own run, {}".format(line, *show_apart(now, then))
+                return f"{said.rstrip('.')}."
     return ""
 
 
@@ -378,14 +387,6 @@ def _values_of_lines(events: Sequence[Event]) -> dict[int, list[Plain]]:
         if event["what"] == "computes":
             values[event["line"]] += event["gave"][-1:]
     return values
-
-
-def _straight_lines(answer: Callable) -> set[int]:
-    """The numbers of the lines that run once in a call: in no loop, and in no function inside."""
-    source = read_source(answer)
-    repeated = (ast.For, ast.While, ast.comprehension, ast.Lambda, ast.FunctionDef)
-    straight = [each for each in source.tree.body if not any(isinstance(part, repeated) for part in ast.walk(each))]
-    return {source.number(part.lineno) for each in straight for part in ast.walk(each) if hasattr(part, "lineno")}
 
 
 def _tell_error(error: dict[str, Any]) -> str:

@@ -360,5 +360,5 @@ def step_in_backward(rng):
             (p * slope).sum().backward()
             return found | {"p after handle.remove() and another backward": p.detach().clone()}
 
-        shown = f"p and q of (p·s + {factor}·q).sum(), rate = {rate}"
+        shown = f"p and q of (p·s + {factor}·q).sum(), then of (p·s + p·q).sum(), rate = {rate}"
         yield Case({"parameters": [p, q], "rate": rate}, train, shown=shown)

@@ -296,7 +296,12 @@ def run_forward_hooks(rng):
     hooks |= {11: lambda _, args, out: out + args[1][0], 12: note, 10: lambda _, args, out: out - 2}
     yield case(hooks, x + 1, "three hooks that return a new output")
     hooks = {first: lambda _, args, out: (out, args[0]), 40: note}
-    yield case(hooks, x + 2, "a hook that returns a tuple, and one that stands in `started` already", started=(40, 99))
+    yield case(
+        hooks,
+        x + 2,
+        "a hook that returns a tuple, then one for None that stands in `started` already",
+        started=(40, 99),
+    )
     hooks = {11: lambda _, args, out: out * 0, 12: note, 10: lambda *_: False, 9: note, 8: lambda *_: (), 7: note}
     yield case(hooks, rng.whole(1), "hooks that return a tensor with a zero, False and an empty tuple")
     started = set()

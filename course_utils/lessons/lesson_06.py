@@ -118,8 +118,10 @@ def count_hooks(model: nn.Module) -> int:
 
 @exercise
 def Guide(rng):
+    mixing = whole_weights(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()), rng)
     for model, x, arriving, shown in (
         (*telling_net(rng), "a model with ReLUs at three depths"),
+        (mixing, rng.quarters(16, 4), rng.quarters(16, 4), "a model of two Linear layers, each with a ReLU behind it"),
         (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a class of its own"),
     ):
 
@@ -197,7 +199,10 @@ def to_picture(rng):
     gradient = rng.quarters(3, 2, 2)
     gradient[1, 0, 1] = 0
     yield Case({"gradient": gradient})
-    yield Case({"gradient": rng.quarters(1, 2, 3).abs().repeat(3, 1, 1)}, shown="a gradient of three equal channels")
+    yield Case(
+        {"gradient": rng.quarters(1, 2, 3).abs().repeat(3, 1, 1)},
+        shown="a gradient whose three channels are the same, with different numbers in them",
+    )
     spike = rng.mixed(3, 4, 6, high=3)
     spike[0, 0, 0], spike[2, 1, 1] = 400.0 + rng.integer(0, 9), -300.0
     yield Case({"gradient": spike}, shown="a gradient with two numbers that are far larger than the others")

@@ -755,14 +755,19 @@ def stop_unheard(rng):
                     raise ValueError
                 return x
 
+            def tell(output, x):
+                other = "another tensor" if isinstance(output, torch.Tensor) else "another object"
+                return "x itself" if output is x else "None" if output is None else other
+
             def reached(forward, numbers):
                 layer, who = _Layer(forward), []
                 layer.register_forward_hook(lambda *_: who.append("the hook"), always_call=True)
                 x = torch.tensor(numbers)
                 try:
-                    who.append("the caller, by x itself" if (output := layer(x)) is x else output)
+                    who.append(f"the caller, by {tell(layer(x), x)}")
                 except BaseException as error:
-                    who.append("the caller, by an exception" if isinstance(error, Exception) else "the caller")
+                    kind = "an exception" if isinstance(error, Exception) else "another BaseException"
+                    who.append(f"the caller, by {kind}")
                 return who
 
             below, above = limit - 0.5, limit + 0.5
