@@ -279,7 +279,7 @@ def test_what_all_numbers_have_in_common_is_a_cause(answer, cause, declare):
         ("step_in_backward(these, rate):\n return map(lambda p: p.register_hook(abs), these)", "Make a list", "place"),
         ("record_norms(these):\n all = dict.fromkeys(these)\n return list(all.values())", "None", "`list`"),
         ("make_twelve(w):\n w.register_post_accumulate_grad_hook(lambda p: None)\n return w.register_hook(lambda g: "
-         "g * 0 + 12)", "left a hook on `w`: to remove what you returned does not take it away", "an error comes"),
+         "g * 0 + 12)", "left a hook on `w`: removing what you returned does not take it away", "an error comes"),
         ("attention_maps(layer, x):\n all = []\n pre = layer.self_attn.register_forward_pre_hook(lambda m, a, k: (a, "
          "k | {'need_weights': True, 'average_attn_weights': False}), with_kwargs=True)\n with pre, layer.self_attn."
          "register_forward_hook(lambda m, a, out: all.append(out[1][0].detach())):\n  layer(x)\n return all[0]",

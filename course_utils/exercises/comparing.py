@@ -132,7 +132,7 @@ def _tell_left(names: str, state: Mapping[str, Any], expected: Evidence) -> str:
     inside = " or on a module in it" if len(state.get("training", ())) > 1 else ""
     mend = "remove those that have done their work, even if an error comes"
     if _returns_handles(expected):
-        mend = "to remove what you returned does not take it away"
+        mend = "removing what you returned does not take it away"
     return f"your function left a hook on `{names}`{inside}: {mend}"
 
 
