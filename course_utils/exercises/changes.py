@@ -20,6 +20,7 @@ MOST_LINES = 3  # of a statement that is left out
 TELLING = ("a statement less", "no return", "no remove", "no clone", "no detach", "no with", "no finally", "no try")
 TELLING += ("late binding", "in place", "not in place", "no decorator", "never", "always")
 SMALL = ("other constant", "one operand", "compute otherwise", "compare otherwise", "no index", "an argument less")
+SMALLEST = 2  # the rank of those
 UNFAIR = {"only once", "of an argument the first only", "swallow", "except less", "no except", "a method less"}
 BLOCKS = {
     "no with": "You leave out {head} and keep the lines in it.",
@@ -27,7 +28,7 @@ BLOCKS = {
     "never": "You leave out {head} and the lines in it.",
     "never, alone": "You put `pass` in place of {head} and the lines in it.",
     "no try": "You leave out the `try` in line {line} and its `finally`, and keep all lines in them.",
-    "no finally": "You leave out the `try` in line {line} and its `finally`, with the lines below `finally`.",
+    "no finally": "You leave out the `finally` with the lines in it, and the word `try` in line {line}.",
 }
 
 
@@ -153,7 +154,7 @@ def _in_turn(source: Source) -> list[tuple[str, ast.AST, Instead, ast.stmt]]:
 
 def _rank(tree: ast.AST, operator: str, old: ast.AST) -> int:
     is_last = operator == "no return" and old in getattr(tree, "body", ())  # then nothing comes back, as everybody sees
-    return 2 if operator in SMALL or is_last else 0 if operator in TELLING else 1
+    return SMALLEST if operator in SMALL or is_last else 0 if operator in TELLING else 1
 
 
 def _is_silly(source: Source, old: ast.AST, home: ast.stmt) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from course_utils.exercises.changes import Change
+from course_utils.exercises.changes import SMALLEST, Change
 from course_utils.exercises.comparing import Fact, alike, differing_part, facts
-from course_utils.exercises.divergence import TIMES, find_divergence, show_apart
+from course_utils.exercises.divergence import SIDES, TIMES, find_divergence, show_apart
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp
@@ -34,7 +34,7 @@ RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
 INTEGERS = re.compile(r"\[\d+(, \d+)*\]|returns \d+\.$")
 SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[ ])-?\d+(?=[\],])")  # a float, or an int in a list
-PARTIAL = re.compile(r"\b(abs|relu|clamp|maximum|minimum)\b")
+PARTIAL = re.compile(r"\b(abs|relu|clamp|maximum|minimum)\b|\[1:\]|\[:1\]|\[0\]")
 NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
 CALLABLE = {"a function": "something that can be called"}  # a class and a node of the graph are no functions
 LOOK_ALIKE = [{"tensor", other} for other in ("int", "float", "bool", "list", "tuple")]  # when they are written
@@ -53,7 +53,7 @@ class Said(NamedTuple):
 class Tried(NamedTuple):
     """A change, all that is different when it is run, and all that is seen then, by the words for what it is.
 
-    Where an error came after the call, the run `is_cut`: what was true before the error is not known.
+    Where an error came, the run `is_cut`: what was true before the error is not known.
     """
 
     change: Change
@@ -76,7 +76,7 @@ def ask_outcome(subject: Subject) -> Question | None:
         for candidate in sorted(tried, key=_how_obvious):
             has_numbers = _can_be_computed(subject.own[at])
             options = _find_options(candidate, tried, has_numbers)
-            if not has_numbers and _depends_on_signs(candidate.change):
+            if not has_numbers and _depends_on_numbers(candidate.change):
                 continue
             if ".clone()" in candidate.change.key and "in place" not in subject.own[at]["given"]:
                 continue  # nobody can know that a tensor is changed later
@@ -91,10 +91,10 @@ def _can_be_computed(case: Evidence) -> bool:
     return bool(NUMBERS.search(case["given"])) and not has_module and "that begins with" not in case["given"]
 
 
-def _depends_on_signs(change: Change) -> bool:
-    """Whether it adds or takes away an operation that changes only some numbers: which ones, a reader must see."""
+def _depends_on_numbers(change: Change) -> bool:
+    """Whether only who sees the numbers can know if a change does anything: a small one, or one to some of them."""
     before, _, after = change.key.partition("\nto ")
-    return PARTIAL.findall(before) != PARTIAL.findall(after)
+    return change.rank == SMALLEST or PARTIAL.findall(before) != PARTIAL.findall(after)
 
 
 def _is_sure(subject: Subject, candidate: Tried, at: int) -> bool:
@@ -117,8 +117,7 @@ def _try_changes(subject: Subject, at: int) -> list[Tried]:
         got = subject.run(change, at)
         if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
             seen = [(fact.words, fact.mine) for fact in facts(got, subject.own[at])]
-            is_cut = bool(got["raised"]) and got["raised"]["during"] != "call"
-            tried.append(Tried(change, differences(got, subject.own[at]), seen, is_cut))
+            tried.append(Tried(change, differences(got, subject.own[at]), seen, bool(got["raised"])))
         if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
             break
     return tried
@@ -301,7 +300,7 @@ def _question(
 
 
 STEPS = ("computes", "returns")  # of which nobody knows whether they are the same step of both runs
-VAGUE = re.compile(r"\banother (tensor|module|object)\b")  # which of them, a reader cannot know
+VAGUE = re.compile(r"\banother (tensor|module|object)\b|an object of type")  # which of them, a reader cannot know
 VOICES = {  # what is said of an answer and of right ones, when both are the learner's
     "the course's right answers register": "your own code registers",
     "the course's right answers do not": "your own code does not",
@@ -326,7 +325,8 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
     seen, own = record_run(exercise.make_cases, answer, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
     evidence, run = record_run(exercise.make_cases, change.function, VISIBLE_SEED, SECONDS_TO_EXPLAIN, at)
     if evidence["raised"]:
-        return _tell_error(evidence["raised"])
+        observed = "" if evidence["raised"]["line"] else _tell_observed(differences(evidence, seen))
+        return observed or _tell_error(evidence["raised"])  # one in the case tells nothing of the answer
     found = find_divergence(run, [own], evidence)
     said = found.sentence if found and not (found.mine and found.mine["what"] in STEPS) else ""
     for words, others in VOICES.items():
@@ -338,8 +338,9 @@ def explain(exercise: Exercise, answer: Callable, change: Change, at: int) -> st
 
 
 def _look_equal(mine: Event | None, other: Event | None) -> bool:
-    """Whether two events that differ are told in the same words: their values differ in what is not shown."""
-    return bool(mine and other) and tell_event(mine) == tell_event(other)
+    """Whether two events that differ show the same values: the difference is in what is not shown."""
+    sides = [side for side in SIDES if mine and other and side in mine and side in other]
+    return bool(sides) and all(show(mine[side]) == show(other[side]) for side in sides)
 
 
 def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str:

@@ -109,7 +109,7 @@ def _word_count(subject: Subject, runs: Sequence[Event], part: str, at: int) -> 
     others = [each for each in received if each != received[0]]
     if key in subject.asked or not others or max(map(len, received)) > LONGEST_VALUE:
         return None
-    text = f"How often do hooks that your code registers run {part}, in this case: {subject.tell_case(at)}?"
+    text = f"How often in all do the hooks that your code registers run {part}, in this case: {subject.tell_case(at)}?"
     if received[0] in subject.tell_case(at):
         pairs = [(number, received[0]), (number, others[-1]), (number - 1, received[0]), (number + 1, others[-1])]
         options = [f"{_times(count)}, and first they receive {value}." for count, value in pairs]
