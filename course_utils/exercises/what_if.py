@@ -194,8 +194,8 @@ def _say(fact: Fact, got: Evidence) -> Said:
         error = got["raised"]
         words = f"An error stops the run: {error['type']}: {error['message']}" if error else "No error is raised."
         return Said(_cut(words), "raised", fact.mine)
-    if "requires_grad" in fact.words and fact.mine["type"] == "None":
-        return Said("", fact.words, fact.mine)  # nothing was returned
+    if ("requires_grad" in fact.words and fact.mine["type"] == "None") or "still in memory" in fact.words:
+        return Said("", fact.words, fact.mine)  # nothing was returned; what a graph keeps depends on the layers
     if re.match(IN_WORDS, fact.words) or re.search(r"\b(call|case) before\b", fact.words):
         return Said("", fact.words, fact.mine)
     if fact.stage:

@@ -299,7 +299,7 @@ def run_forward_hooks(rng):
     yield case(
         hooks,
         x + 2,
-        "a hook that returns a tuple, then one for None that stands in `started` already",
+        "a hook that returns a tuple, then one that returns None, whose key is in `started`",
         started=(40, 99),
     )
     hooks = {11: lambda _, args, out: out * 0, 12: note, 10: lambda *_: False, 9: note, 8: lambda *_: (), 7: note}

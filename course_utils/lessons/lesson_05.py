@@ -258,7 +258,7 @@ def share_on_thing(rng):
         mask = rng.whole(*size, low=0, high=1) > 0
         mask[0, 0], mask[0, 1] = True, False
         mask[-tall:, -wide:] = True  # one place is covered whole
-        shown = f"maps of shape {tuple(maps.shape)}, one channel 0 and one faint, and a mask of {size}"
+        shown = f"maps of shape {tuple(maps.shape)}, one channel all zeros and one faint, and a mask of {size}"
         yield Case({"maps": maps, "mask": mask}, shown=shown)
 
 

@@ -404,7 +404,7 @@ def watch_norms(rng):
     ):
         first, second, third = linear(rng.quarters(2, 2)), nn.LeakyReLU(0.25), linear(rng.quarters(2, 2))
         model = nn.Sequential(first, second, third, first)
-        shown = f"two of three layers, one of which is called twice, and a block that {ended}"
+        shown = f"two of three layers, one of which is called twice, a block that {ended}, and a call after it"
         yield Case({"layers": [second, first]}, then=_watched(model, rng.quarters(2, 2), error), shown=shown)
 
     layers, x, waiting = [linear(rng.quarters(2, 2)) for _ in range(2)], rng.quarters(1, 2), []

@@ -766,7 +766,7 @@ def stop_unheard(rng):
                 try:
                     who.append(f"the caller, by {tell(layer(x), x)}")
                 except BaseException as error:
-                    kind = "an exception" if isinstance(error, Exception) else "another BaseException"
+                    kind = "an exception" if isinstance(error, Exception) else "a BaseException that is no Exception"
                     who.append(f"the caller, by {kind}")
                 return who
 
