@@ -76,7 +76,12 @@ def test_what_is_done_after_join_is_reported_without_code_output_or_the_time_bef
 
 
 def keep_positive(tensor):
-    return tensor.register_hook(lambda grad: grad.clamp(min=0))
+    def hook(grad):
+        positive = grad.clamp(min=0)
+        return positive
+
+    handle = tensor.register_hook(hook)
+    return handle
 
 
 def test_answers_to_questions_about_ones_own_code_are_counted_and_not_told(live, tmp_path):

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from course_utils.authoring.editions import read_built, write_assignments
 from course_utils.authoring.source import PRIVATE, learner, sources
+from course_utils.exercises.causes import SAID_OF_HOOKS, names_said
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.events import Run
 from course_utils.exercises.judging import judge
@@ -153,9 +154,11 @@ def record(exercise: Exercise, seed: int) -> dict[str, Any]:
     for message, cases in mistakes.items():
         if judge(exercise.name, cases, reference, mistakes.items()).cause != message:
             raise CourseError(f"Nothing was recorded: a mistake in {exercise.name} was not recognised here: {message}")
-    told = [[message, _with_names(cases, message)] for message, cases in mistakes.items()]
+    right = reference[0]["names"]
+    told = [[message, _with_names(cases, message, right)] for message, cases in mistakes.items()]
     runs = record_runs(exercise, reference) if seed == VISIBLE_SEED else []
-    return {"reference": _with_names(reference, ""), "mistakes": told, "runs": runs}
+    first, *others = reference
+    return {"reference": [first | {"names": []}, *others], "mistakes": told, "runs": runs}
 
 
 def record_runs(exercise: Exercise, reference: Sequence[Evidence]) -> list[list[Run]]:
@@ -167,14 +170,13 @@ def record_runs(exercise: Exercise, reference: Sequence[Evidence]) -> list[list[
     return runs
 
 
-def _with_names(cases: Sequence[Evidence], message: str) -> list[Evidence]:
-    """The evidence of an answer of the course's own, of whose names only those stay that `judging` asks for: those that
-    `message` says, and whether it registers anything.
+def _with_names(cases: Sequence[Evidence], message: str, right: Sequence[str]) -> list[Evidence]:
+    """The evidence of a mistake, of whose names only those stay that `causes` asks for: what `message` says and the
+    right answer does not have, and of the hooks that it registers the kinds.
     """
     first, *others = cases
-    names = [name for name in first["names"] if name in re.findall(r"\w+", message)]
-    names += ["register_"] if any(name.startswith("register_") for name in first["names"]) else []
-    return [first | {"names": names if message else []}, *others]
+    kinds = {f"register_{part}" for part in SAID_OF_HOOKS.values() if any(part in name for name in first["names"])}
+    return [first | {"names": sorted(names_said(message, first["names"]) - {*right} | kinds)}, *others]
 
 
 def find_answers(

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from course_utils.exercises.comparing import Cases, Fact, alike, close, facts, kind_of_error, plain_state, side_effects
@@ -90,7 +90,7 @@ def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistak
             if not any(_share_something(mine, _case_differences(case, key[first])) for case in there):
                 continue
         cases = known() if callable(known) else known
-        if _can_be_said(message, {*cases[0]["names"]} - {*right}, names):
+        if _can_be_said(message, cases[0]["names"], right, names):
             yield Candidate(message, cases)
 
 
@@ -104,17 +104,22 @@ def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> 
     return any(words in theirs and alike(value, theirs[words]) for words, value in mine.items())
 
 
-def _can_be_said(message: str, names: Collection[str], answer: Sequence[str]) -> bool:
-    """Whether what a message says the mistake has is in the answer: a hook, a piece of code, or an operation, such as
-    "a sum", among the `names` that no right answer needs.
+def _can_be_said(message: str, names: Sequence[str], right: Sequence[str], answer: Sequence[str]) -> bool:
+    """Whether what a message says the mistake has, with the `names` in its code, is in the answer: a hook, and what the
+    `right` answer does not have, a piece of code or an operation, such as "a sum".
     """
     for words, part in SAID_OF_HOOKS.items():
         mistake_has, answer_has = (any(part in name for name in each) for each in (names, answer))
         if mistake_has and not answer_has and re.search(words, message):
             return False
+    return names_said(message, names) - {*right} <= {*answer}
+
+
+def names_said(message: str, names: Sequence[str]) -> set[str]:
+    """Those of `names` that a message says: in a piece of code, or as an operation."""
     code = " ".join(message.split("`")[1::2])
     said = {*re.findall(r"\w+", code)} | (OPERATIONS & {*re.findall(r"\w+", message)})
-    return said & {*names} <= {*answer}
+    return said & {*names}
 
 
 def _behaves_alike(got: Cases, other: Cases) -> bool:

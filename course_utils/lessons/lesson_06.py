@@ -118,10 +118,10 @@ def count_hooks(model: nn.Module) -> int:
 
 @exercise
 def Guide(rng):
-    mixing = whole_weights(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU()), rng)
+    mixing = whole_weights(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU()), rng)
     for model, x, arriving, shown in (
         (*telling_net(rng), "a model with ReLUs at three depths"),
-        (mixing, rng.quarters(16, 4), rng.quarters(16, 4), "a model of two Linear layers, each with a ReLU behind it"),
+        (mixing, rng.quarters(32, 8), rng.quarters(32, 8), "a model of two Linear layers, each with a ReLU behind it"),
         (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a class of its own"),
     ):
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -96,6 +99,29 @@ def _tell_graph(result: object) -> dict[str, object]:
     return {"`requires_grad` of what your function returned": getattr(result, "requires_grad", None)}
 
 
+@torch.no_grad()
+def _telling_tokens(rng: Numbers, model: LanguageModel) -> Tensor:
+    """Tokens for which the layers say different things, and other things without the norm, or read too late."""
+    while True:
+        tokens, states, copies = some_tokens(rng, 1, 5), [], []
+
+        def keep(module: nn.Module, args: tuple, output: Any, states: list = states, copies: list = copies) -> None:
+            states.append((output[0] if isinstance(output, tuple) else output)[0, -1])
+            copies.append(states[-1].clone())
+
+        with contextlib.ExitStack() as stack:
+            for layer in model.model.layers:
+                stack.enter_context(layer.register_forward_hook(keep))
+            model(tokens)
+        said, late, bare = (
+            [int(model.lm_head(state).argmax()) for state in each]
+            for each in (map(model.model.norm, copies), map(model.model.norm, states), copies)
+        )
+        is_late = not all(map(torch.equal, states, copies))
+        if len({*said}) > 1 and said != bare and (said != late or not is_late):
+            return tokens
+
+
 @exercise
 def layer_by_layer(rng):
     for words, kind in KINDS.items():
@@ -104,7 +130,7 @@ def layer_by_layer(rng):
             model.lm_head = nn.Linear(model.lm_head.in_features, WORDS).double()
             fill(model.lm_head, rng.mixed)
             words += " and whose head has weights of its own and a bias"
-        yield Case({"model": model, "tokens": some_tokens(rng, 1, 5)}, shown=f"{words}, and tokens (1, 5)")
+        yield Case({"model": model, "tokens": _telling_tokens(rng, model)}, shown=f"{words}, and tokens (1, 5)")
     given = {"model": small(rng), "tokens": too_large(some_tokens(rng, 1, 3))}
     yield Case(given, shown="a token that is in no vocabulary: the model raises an error")
 
