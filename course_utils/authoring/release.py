@@ -172,10 +172,10 @@ def record_runs(exercise: Exercise, reference: Sequence[Evidence]) -> list[list[
 
 def _with_names(cases: Sequence[Evidence], message: str, right: Sequence[str]) -> list[Evidence]:
     """The evidence of a mistake, of whose names only those stay that `causes` asks for: what `message` says and the
-    right answer does not have, and of the hooks that it registers the kinds.
+    right answer does not have, and of the hooks that it registers the kinds, in brackets, as no name is.
     """
     first, *others = cases
-    kinds = {f"register_{part}" for part in SAID_OF_HOOKS.values() if any(part in name for name in first["names"])}
+    kinds = {f"({part})" for part in SAID_OF_HOOKS.values() if any(part in name for name in first["names"])}
     return [first | {"names": sorted(names_said(message, first["names"]) - {*right} | kinds)}, *others]
 
 
