@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from course_utils.authoring import release
 from course_utils.authoring.mutants import made_of, reasons_for, show_mutants, try_mutants, unused_equivalents
 from course_utils.exercises.answers import Equivalent
 from course_utils.exercises.edits import mutants_of
@@ -65,6 +66,14 @@ def test_cases_are_the_same_for_the_same_seed_and_differ_between_seeds(name):
     assert exercise.observe(exercise.reference, 0) == first
     others = (exercise.observe(exercise.reference, seed) for seed in (8, 9, 10))
     assert any(other != first for other in others), "an answer made of constants would pass"
+
+
+@pytest.mark.slow
+@every_exercise
+def test_each_mistake_has_its_own_message_with_every_seed_of_a_release(name):
+    """The release of the tests has the other two."""
+    for seed in release.SEEDS[1:-1]:
+        release.record(EXERCISES[name], seed)
 
 
 @pytest.mark.slow

@@ -207,10 +207,8 @@ def hooks_in_order(rng):
         def empty(hooks, module=module, kind=kind, table=table, log=log, owner=owner):
             if not _run_all(hooks):
                 return {}
-            before, tables = (
-                dict(hooks),
-                [(each, dict(each)) for each in (getattr(module, f"_{kind}"), global_table(kind))],
-            )
+            before = dict(hooks)
+            tables = [(each, dict(each)) for each in (getattr(module, f"_{kind}"), global_table(kind))]
             hooks.clear()
             found = {"the order in which they run": list(log)}
             found[f"whether the other hook stays in the table of {owner}, after yours was emptied"] = 8 in table
