@@ -12,6 +12,8 @@ from pathlib import Path
 import nbformat
 import pytest
 from grading_samples import read_scores
+from hypothesis import given
+from hypothesis import strategies as st
 from lesson_runs import run_python
 from test_readme import find_broken
 
@@ -123,6 +125,23 @@ def test_recorded_results_are_what_was_seen_and_the_answers_are_with_the_instruc
         recorded._read.cache_clear()
         assert said in str(classroom.check(exercise.reference))
     recorded._read.cache_clear()
+
+
+KEYS = st.text("abc", max_size=4)
+OBJECTS = st.recursive(
+    st.none() | st.integers() | st.text(max_size=4) | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+)
+
+
+@given(found=st.dictionaries(KEYS, OBJECTS, max_size=4), times=st.integers(1, 5))
+def test_what_is_recorded_comes_back_and_stands_once(found, times):
+    many = {"many": [{"of": found, "number": number} for number in range(times)]}
+    text = recorded.write_once(many)
+    assert json.dumps(recorded.read_once(text)) == json.dumps(many), "with the same order of keys"
+    again = [each["of"] for each in recorded.read_once(text)["many"]]
+    assert all(each is again[0] for each in again)
+    assert len({*text.splitlines()}) == text.count("\n"), "no line stands there twice"
 
 
 def test_results_that_would_tell_nothing_are_not_recorded(monkeypatch):

@@ -27,7 +27,7 @@ from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.events import Run
 from course_utils.exercises.judging import judge
 from course_utils.exercises.plain import Evidence
-from course_utils.exercises.recorded import VISIBLE_SEED
+from course_utils.exercises.recorded import VISIBLE_SEED, write_once
 from course_utils.exercises.timelines import right_runs
 from course_utils.root import ROOT, STUDENT_COMMANDS, CourseError, recorded_path, sealed_path, write_whole, zip_of
 
@@ -133,7 +133,7 @@ def student_readme(text: str) -> str:
 
 
 def record_results() -> dict[str, bytes]:
-    """What the reference answers and the mistakes do on the inputs of `SEEDS`: one JSON file a lesson.
+    """What the reference answers and the mistakes do on the inputs of `SEEDS`: one file a lesson, see `recorded`.
 
     The order of the keys is kept: of several differences, the first one seen is the one that is told. Raises
     `CourseError` where the answers do not do here what they should.
@@ -143,8 +143,7 @@ def record_results() -> dict[str, bytes]:
         found.setdefault(each.lesson, {})[each.name] = {str(seed): record(each, seed) for seed in SEEDS}
     for lesson, exercises in found.items():
         results = {"torch": version("torch").split("+")[0], "seeds": SEEDS, "exercises": exercises}
-        text = json.dumps(results, separators=(",", ":")) + "\n"
-        files[recorded_path(lesson).relative_to(ROOT).as_posix()] = text.encode()
+        files[recorded_path(lesson).relative_to(ROOT).as_posix()] = write_once(results).encode()
     return files
 
 

@@ -372,9 +372,12 @@ def _among(value: Plain, values: Sequence[Plain]) -> bool:
 
 
 def _equal(one: Plain, other: Plain) -> bool:
-    """Whether two values are equal, also the smallest numbers in them: 1e-12 for 1e-6 is another way."""
-    pairs = zip(one.get("values", ()), other.get("values", ()), strict=False)
-    return alike(one, other) and all(a == b or math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-9) for a, b in pairs)
+    """Whether two values are equal, also where all numbers in them are small: 1e-18 for 1e-13 is another way."""
+    if not alike(one, other):
+        return False
+    pairs = [(a, b) for a, b in zip(one.get("values", ()), other.get("values", ()), strict=False) if a != b]
+    largest = max((abs(each) for each in one.get("values", ()) if type(each) is float), default=0)
+    return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=min(1e-9, 1e-6 * largest)) for a, b in pairs)
 
 
 def _find_next_step(returned: Plain, mine: Run, rights: Sequence[Run]) -> Divergence | None:
