@@ -172,20 +172,26 @@ def test_endless_answer_is_stopped_with_a_sentence(body, declare, tmp_path):
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
-@contextmanager
+LIBRARY = """
+import contextlib, time
+
+@contextlib.contextmanager
 def puts_back(done):
     try:
         yield
     finally:
         time.sleep(0.3)
         done.append("put back")
+"""
 
 
 def test_a_library_is_not_cut_off_while_it_loads_or_puts_things_back(tmp_path, monkeypatch):
     """With half of torch loaded, or half of its patches taken away, nothing else would work any more."""
     (tmp_path / "slow_part.py").write_text("import time\ntime.sleep(0.3)\nwhole = True\n")
+    (tmp_path / "patching_library.py").write_text(LIBRARY)
     monkeypatch.syspath_prepend(tmp_path)
-    done = []
+    monkeypatch.setattr(evidence, "NOT_OWN", (*evidence.NOT_OWN, str(tmp_path)))
+    puts_back, done = importlib.import_module("patching_library").puts_back, []
 
     def run(part, goes_on=True):
         if part == "loads":
@@ -203,6 +209,24 @@ def test_a_library_is_not_cut_off_while_it_loads_or_puts_things_back(tmp_path, m
     with pytest.raises(TimeIsUp), time_limit(0.1):
         run("puts back", goes_on=False)
     assert done == ["put back"], "but not for ever"
+
+
+@contextmanager
+def clears_up_for_seconds(ended):
+    try:
+        yield
+    finally:
+        end = time.monotonic() + evidence.SECONDS_MORE / 2
+        while time.monotonic() < end:
+            pass
+        ended.append("by itself")
+
+
+def test_what_a_library_calls_of_an_answer_while_it_puts_things_back_is_cut_off():
+    ended = []
+    with pytest.raises(TimeIsUp), time_limit(0.1), clears_up_for_seconds(ended):
+        pass
+    assert ended == []
 
 
 def test_what_is_printed_is_not_kept(declare, capsys):

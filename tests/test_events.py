@@ -177,8 +177,8 @@ def no_return(relu):
         (
             "run_pre_hooks",
             old_arguments,
-            "In the call a function in `hooks` is called with (([2.75, -1.5],),) (call number 3); in a right run with "
-            "(([27.5, -15.],),).",
+            "In the call a function in `hooks` is called with ([2.75, -1.5],) (call number 3); in a right run with "
+            "([27.5, -15.],).",
         ),
         (
             "output_shapes",

@@ -65,7 +65,7 @@ def graded(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(temporary))
         patch.setenv("TMPDIR", str(temporary))
-        with ForkEngine(lanes=2) as crew:
+        with ForkEngine(lanes=5) as crew:  # most attacks are waited for
             options = {"crew": crew, "memory": memory, "limits": LIMITS}
             found = grade(find_submissions(folder, LESSONS), **options)
         (report / "verdicts.ipynb").write_text(make_verdict_notebook(found.scores))

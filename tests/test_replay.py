@@ -19,7 +19,7 @@ in the first backward:
   tensor hook on `tensor` receives [-1.75, -2.5];  | tensor hook on `tensor` receives [-1.75, -2.5];
   [2.625, 3.75] goes on                            | [2.625, 3.75] goes on
                                                    | tensor hook on `tensor` is removed
-  `hook` is called with ([-1.75, -2.5],) and gives | `hook` is called with ([-1.75, -2.5],) and gives
+  `hook` is called with [-1.75, -2.5] and gives    | `hook` is called with [-1.75, -2.5] and gives
   [2.625, 3.75]                                    | [2.625, 3.75]
   >> first difference:
   (nothing of the kind)                            | tensor hooks on `tensor` that are there now: 0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from course_utils.exercises.comparing import alike, close, differing_part
 from course_utils.exercises.events import ORDINALS, Event, Run, shorten
-from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, find_place, name_type, number_text, show
 
 Key = tuple[str, str, str]  # what happened, of which kind, on what
 # What is compared of each event. The others may differ among right answers.
@@ -211,8 +211,14 @@ def _tell_call(cell: Cell, *_: Any) -> str:
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
-    mine, right = show_apart(one["got"], other["got"])
+    mine, right = show_apart(*(without_brackets(event["got"]) for event in (one, other)))
     return f"{on} is called with {mine} (call number {number + 1}); in a right run with {right}"
+
+
+def without_brackets(arguments: Plain) -> Plain:
+    """The one argument among those of a call; if there are several, the tuple of them."""
+    items = arguments.get("items", ())
+    return items[0] if len(items) == 1 else arguments
 
 
 def _tell_backward(cell: Cell, *_: Any) -> str:
@@ -482,8 +488,8 @@ def show_apart(one: Plain, other: Plain) -> tuple[str, str]:
     place = next((place for place, pair in enumerate(pairs) if not close(*pair)), None)
     if place is None:
         return words[0], "a tensor like that, but for numbers further on"
-    mine, right = map(number_text, pairs[place])
-    return f"{words[0]}, with {mine} at index {place}", f"one with {right} there"
+    now, then = map(number_text, pairs[place])
+    return f"{words[0]}, with {now} at {find_place(place, mine['shape'])}", f"one with {then} there"
 
 
 def _kind(value: Plain) -> str:

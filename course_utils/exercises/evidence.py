@@ -52,7 +52,8 @@ def time_limit(seconds: float) -> Iterator[None]:
 
     Works where Python has interval timers (Linux, macOS) and in the main thread, which is where Jupyter runs cells;
     elsewhere there is no limit and the reader interrupts the kernel. An operation inside torch is not cut short, and
-    what a library loads or puts back gets some seconds more: a half of it would spoil all that comes later.
+    what a library loads or puts back gets some seconds more: a half of it would spoil all that comes later. What it
+    calls of the answer meanwhile gets none.
     """
     if not can_limit_time():
         yield
@@ -61,9 +62,9 @@ def time_limit(seconds: float) -> Iterator[None]:
     more = iter(range(SECONDS_MORE))
 
     def ring(_: int, frame: types.FrameType | None) -> None:
-        codes = (each.f_code for each, _ in traceback.walk_stack(frame))
-        names = {code.co_name for code in codes if code.co_filename.startswith(NOT_OWN)}
-        if names.isdisjoint(UNCUT) or next(more, None) is None:
+        codes = (each.f_code for each, _ in traceback.walk_stack(frame))  # the innermost first
+        of_libraries = itertools.takewhile(lambda code: code.co_filename.startswith(NOT_OWN), codes)
+        if {code.co_name for code in of_libraries}.isdisjoint(UNCUT) or next(more, None) is None:
             raise TimeIsUp
 
     before = signal.signal(signal.SIGALRM, ring)
@@ -203,10 +204,11 @@ def observe(function: Callable, case: Case, world: World, limit: float = 10.0) -
         now = {name: _hooks_and_items(value) for name, value in watched.items()}
         for name, value in watched.items():
             parts = {id(part) for part in value.modules() if part is not value} if isinstance(value, nn.Module) else ()
-            of_parts = {hook for other in watched if id(watched[other]) in parts for hook in now[other][0]}
-            hooks, items = now[name]
-            own = hooks - (of_parts - attached[name][0]), items  # a new hook counts once, on the innermost with a name
-            if aspects := _changes(before[name], evidence["inputs"][name], attached[name], own):
+            inside = [other for other in watched if id(watched[other]) in parts]
+            # A hook counts once, on the innermost module with a name.
+            of_parts = {hook for other in inside for hook in attached[other][0] | now[other][0]}
+            states = [(hooks - of_parts, items) for hooks, items in (attached[name], now[name])]
+            if aspects := _changes(before[name], evidence["inputs"][name], *states):
                 evidence["changed"][name] = aspects
     except Exception as error:  # an input is no tensor or module any more that one could read
         evidence["raised"] = evidence["raised"] or describe_error(error, "afterwards")

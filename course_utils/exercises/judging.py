@@ -5,14 +5,14 @@ what counts, and when two values count as equal; `causes` says why an answer may
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from course_utils.exercises.causes import Mistakes, find_causes
 from course_utils.exercises.comparing import Cases, Fact, alike, close, differing_part, facts, side_effects
 from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
 from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
-from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, name_type, number_text, show
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, find_place, name_type, number_text, show
 
 STOPS = (".", "!", "?")
 GENERATOR_FOR_CONTEXT = "a generator (put `@contextlib.contextmanager` above the function)"
@@ -160,13 +160,4 @@ def _tell_two_values(mine: Plain, expected: Plain) -> str:
     pairs = list(zip(mine["values"], expected["values"], strict=True))
     number = next(number for number, pair in enumerate(pairs) if not close(*pair))
     came, wanted = map(number_text, pairs[number])
-    return f"{came} at {_find_place(number, mine['shape'])}; expected {wanted} there"
-
-
-def _find_place(number: int, shape: Sequence[int]) -> list[int]:
-    """The indices in a tensor of the number that is at `number` in a flat one."""
-    place = []
-    for size in reversed(shape):
-        number, index = divmod(number, size)
-        place.insert(0, index)
-    return place
+    return f"{came} at {find_place(number, mine['shape'])}; expected {wanted} there"

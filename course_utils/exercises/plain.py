@@ -7,7 +7,7 @@ learner's own objects survives. Each value is a dict with its `type`; a tensor k
 import contextlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Plain = dict[str, Any]
@@ -186,3 +186,12 @@ def _show_tensor(value: Plain) -> str:
         rows = [texts[row * size : (row + 1) * size] for row in range(count)]
         texts = [f"[{', '.join(row)}]" for row in rows]
     return texts[0]
+
+
+def find_place(number: int, shape: Sequence[int]) -> list[int]:
+    """The indices in a tensor of the number that is at `number` in a flat one."""
+    place = []
+    for size in reversed(shape):
+        number, index = divmod(number, size)
+        place.insert(0, index)
+    return place

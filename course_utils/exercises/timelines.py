@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.comparing import alike, facts
-from course_utils.exercises.divergence import Divergence, find_divergence
+from course_utils.exercises.divergence import Divergence, find_divergence, without_brackets
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, Run, record_run
 from course_utils.exercises.evidence import TimeIsUp
@@ -191,7 +191,7 @@ def _tell_run(event: Event) -> str:
 
 
 def _tell_call(event: Event) -> str:
-    said = f"{event['on']} is called with {show(event['got'])} and"
+    said = f"{event['on']} is called with {show(without_brackets(event['got']))} and"
     return f"{said} raises" if event.get("ended") == "raised" else f"{said} gives {show(event['gave'])}"
 
 

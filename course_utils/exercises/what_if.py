@@ -30,6 +30,7 @@ LONGEST_REASON = 400
 LONGEST_INPUT = 120  # of the words for a case that is an option
 AS_NOW = "Nothing changes, as far as `check` can see."
 OTHER_VALUES = "as now, but with other values"
+OTHER_ORDER = "as now, but in another order"
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
 INTEGERS = re.compile(r"\[\d+(, \d+)*\]|returns \d+\.$")
@@ -229,12 +230,22 @@ def _say_value(fact: Fact) -> str:
     is_short = " that begins with " not in mine and len(f"{subject} {mine}") <= LONGEST
     if is_short and not looks_alike:
         return f"{subject} {mine}"
-    names = name_type(fact.mine), name_type(fact.expected)
+    names = [CALLABLE.get(name, name) for name in (name_type(fact.mine), name_type(fact.expected))]
     if names[0] != names[1]:
-        return f"{subject} {CALLABLE.get(names[0], names[0])}, not {names[1]}"
+        return f"{subject} {names[0]}, not {names[1]}"
     if name_type(part) != name_type(expected):
         return f"{subject} {name_type(part)}{_at(path)}, not {name_type(expected)}"
-    return f"{subject} {names[0]} {OTHER_VALUES}" if mine != show(fact.expected) else ""
+    if mine == show(fact.expected):
+        return ""
+    return f"{subject} {names[0]} {OTHER_ORDER if _is_reordered(fact) else OTHER_VALUES}"
+
+
+def _is_reordered(fact: Fact) -> bool:
+    """Whether a list or a tuple has the same items as before, in another order."""
+    if not {fact.mine["type"], fact.expected["type"]} <= {"list", "tuple"}:
+        return False
+    mine, expected = (sorted(map(show, value["items"])) for value in (fact.mine, fact.expected))
+    return len(mine) > 1 and mine == expected
 
 
 def _at(path: str) -> str:
@@ -245,7 +256,7 @@ def _subject(fact: Fact) -> str:
     name, _, verb = re.sub("^(in )?yours[:,] ", "", fact.words).rpartition(" ")
     if verb == "returned":
         return "your function returns"
-    if re.match("(whether|how|who|what|which|at|above|below|with|in) ", name):
+    if re.match("(whether|how|who|what|which|at|above|below|with|in|for) ", name):
         return f"{name}:"
     is_plural = verb == "were" or re.match(r"(the )?(?!bias|class|loss)\w+[^s]s (of|on|in|that|left) ", name)
     name = f"`{name}`" if re.fullmatch(r"[\w.]+", name) else name
@@ -254,6 +265,7 @@ def _subject(fact: Fact) -> str:
 
 def _say_now(fact: Fact) -> str:
     now = show(fact.expected)
+    now = CALLABLE.get(now, now)
     return "" if " that begins with " in now or len(now) > LONGEST else f"{_subject(fact)} {now}"
 
 

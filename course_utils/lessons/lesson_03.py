@@ -289,8 +289,8 @@ def hooked(rng):
 
     def twice(manager):
         with manager as handles:
-            found = {"the model's output inside the block": pair[0](x), "the number of handles": len(handles)}
-        return found | {"the number of hooks after the block": len(pair[0]._forward_hooks)}
+            found = {"the Linear layer's output inside the block": pair[0](x), "the number of handles": len(handles)}
+        return found | {"the number of hooks on the Linear layer after the block": len(pair[0]._forward_hooks)}
 
     shown = "a Linear layer, an Identity and the Linear layer again, and a hook that doubles the output"
     yield Case({"modules": [*pair, pair[0]], "hook": double}, twice, shown=shown)

@@ -579,7 +579,11 @@ def MiniModule(rng):
         net.first.forward = lambda *args: log.append(args[0] is x) or forward(*args)
         output = net(x)
         node = type(output.grad_fn).__name__
-        found = {"the output": output, "the output's node in the graph": node, "whether forward got x itself": log}
+        found = {
+            "the output": output,
+            "the output's node in the graph": node,
+            "for each run of the first layer's forward, whether it got x itself": log,
+        }
         net.first.forward, raised = lambda *_: 1 / 0, "nothing"
         try:
             net(x)

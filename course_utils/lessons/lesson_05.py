@@ -361,7 +361,7 @@ def run_to(rng):
 
         def after(output, model=model, settings=settings, runs=runs):
             return {
-                "how many layers were called behind it": len(runs),
+                "how often a layer after it was called": len(runs),
                 "whether the result holds a graph": getattr(output, "requires_grad", False),
                 LEFT_CHANGED: _settings(model) != settings,
             }

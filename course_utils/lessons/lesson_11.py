@@ -74,7 +74,7 @@ def too_large(tokens: Tensor) -> Tensor:
 
 
 KINDS = {
-    "a model": PlainLayer,
+    "a model whose layers return a tensor": PlainLayer,
     "a model whose layers return a tuple": TupleLayer,
     "a model whose layers work in place": InPlaceLayer,
 }
@@ -199,7 +199,10 @@ def steer(rng):
         def use(handle, layer=layer, x=x):
             steered = [layer(x), layer(x[:, -1:])]
             handle.remove()
-            found = {"what the layer hands on in two calls": steered, "what it has kept of it": layer.kept}
+            found = {
+                "what the layer hands on in two calls": steered,
+                "what the layer has kept of its outputs": layer.kept,
+            }
             return found | {"what it hands on after remove()": layer(x)}
 
         given = {"layer": layer, "direction": rng.quarters(4)}
@@ -219,11 +222,15 @@ def stream_while_writing(rng):
 @exercise
 def last_states(rng):
     for kind, words, paddings in (
-        ("a model", "no padding", [(0, 0), (0, 0)]),
+        ("a model whose layers return a tensor", "no padding", [(0, 0), (0, 0)]),
         ("a model whose layers return a tuple", "padding on the right", [(0, 2), (0, 0), (0, 4)]),
         ("a model whose layers work in place", "padding on the left", [(1, 0), (3, 0)]),
-        ("a model", "padding on both sides", [(1, 1)]),
-        ("a model", "padding on either side, and a real token with the number 0 at the end", [(1, 1), (2, 0), (0, 2)]),
+        ("a model whose layers return a tensor", "padding on both sides", [(1, 1)]),
+        (
+            "a model whose layers return a tensor",
+            "padding on either side, and a real token with the number 0 at the end",
+            [(1, 1), (2, 0), (0, 2)],
+        ),
     ):
         real = torch.ones(len(paddings), 5, dtype=torch.int64)
         for row, (left, right) in zip(real, paddings, strict=True):
