@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import resource_tracker
 
 import nbformat
@@ -165,9 +165,10 @@ BOTH = {  # of each kind of attack, one
 
 
 def test_both_engines_give_the_same_score(fork_engine):
+    limits = replace(LIMITS, exercise=4)
     for attack in [each for each in ATTACKS if each.name in BOTH]:
         for engine in (fork_engine, ProcessEngine()):
-            (score,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=LIMITS)
+            (score,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=limits)
             assert (score.stage == "passed") == attack.passes, (attack.name, engine)
     for engine in (fork_engine, ProcessEngine()):
         answers = (("largest", BOMB), (EXERCISE, HONEST[EXERCISE]), ("largest", FORGED))

@@ -148,6 +148,7 @@ def _find_options(candidate: Tried, tried: Sequence[Tried], has_numbers: bool) -
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
         clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        clashes = clashes or _part_told(other) not in ("", _part_told(truth))  # it may be true of the part
         clashes = clashes or (
             not has_numbers and any(_without_numbers(other.words) == _without_numbers(one.words) for one in options)
         )
@@ -163,6 +164,12 @@ def _can_be_told(said: Said) -> bool:
 def _without_numbers(words: str) -> str:
     """The words with one number for each list of numbers."""
     return re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", words)).rstrip(".").lower()
+
+
+def _part_told(said: Said) -> str:
+    """Where the part is of which alone something is said; empty if it is said of the whole."""
+    found = re.search(r" at (\S+), not ", said.words)
+    return found[1] if found else ""
 
 
 def _clash(one: Said, other: Said) -> bool:
@@ -181,11 +188,14 @@ def _clash(one: Said, other: Said) -> bool:
 def differences(got: Evidence, own: Evidence) -> list[Said]:
     """All that a run shows and the learner's own run does not, in the order in which it is judged.
 
-    Where an error came, only that and what was returned before it, which comes first, were seen.
+    Where an error came, only that was seen, and before it what was returned, where that may be why the error came: it
+    is of another kind.
     """
     different = [fact for fact in facts(got, own) if not alike(fact.mine, fact.expected)]
     if got["raised"]:
-        returned = [] if got["raised"]["during"] == "call" else [each for each in different if each.words == RETURNED]
+        has_returned = got["raised"]["during"] != "call"
+        returned = [each for each in different if each.words == RETURNED and has_returned]
+        returned = [each for each in returned if each.mine["type"] != each.expected["type"]]
         different = [*returned, *(each for each in different if each.stage is Stage.RAISED)]
     return [_say(fact, got) for fact in different]
 
@@ -361,12 +371,21 @@ def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str
     told, told_own = ([tell_event(event) for event in each] for each in (events, own))
     for kind, start, _, start_own, _ in SequenceMatcher(None, told, told_own, autojunk=False).get_opcodes():
         if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
-            return f"With the change, {told[start]}; in your own run, {told_own[start_own]}."
+            return f"With the change, {_name(told[start])}; in your own run, {_name(told_own[start_own])}."
         if kind != "equal":
             words = told[start] if kind == "delete" else told_own[start_own]
-            now, before = (TIMES.get(found := each.count(words), f"{found} times") for each in (told, told_own))
-            return f"This happens {before} in your own run, and {now} with the change: {words}."
+            now, before = (_happens(each.count(words)) for each in (told, told_own))
+            return f"This {before} in your own run, and {now} with the change: {_name(words)}."
     return ""
+
+
+def _name(words: str) -> str:
+    """The words for an event with an article, where they begin with a hook."""
+    return re.sub(r"^(?=[\w -]+ hooks? on )", "the ", words)
+
+
+def _happens(times: int) -> str:
+    return f"happens {TIMES.get(times, f'{times} times')}" if times else "never happens"
 
 
 def _can_be_read(event: Event) -> bool:
@@ -387,7 +406,7 @@ def _tell_first_line(events: Sequence[Event], own: Sequence[Event]) -> str:
     for line, values in before.items():
         pairs = zip(mine[line], values, strict=True) if len(mine[line]) == len(values) else ()
         for now, then in pairs:
-            if not alike(now, then):
+            if not alike(now, then) and not any(alike(then, each) for each in mine[line]):  # else another step
                 said = "A step in line {} then makes {}; in your own run, {}".format(line, *show_apart(now, then))
                 return f"{said.rstrip('.')}."
     return ""

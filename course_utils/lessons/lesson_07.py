@@ -152,7 +152,7 @@ def pointing_game(rng):
     heatmaps[:5] *= 2.0**-110
     heatmaps[5] *= 2
     masks[3], masks[6, 0, 0] = True, False  # not every other pixel leads to the opposite, and the first not always
-    shown = f"eleven maps, five of them faint, of which {sum(hits)} point at their masks"
+    shown = f"eleven maps, {sum(hits)} of which point at their masks; five of the maps are faint"
     yield Case({"heatmaps": heatmaps, "masks": masks}, shown=shown)
     heatmaps, masks = _maps_that_point(rng, [True] * 6 + [False, True, True], (5, 2))
     heatmaps[:3] = 0

@@ -387,7 +387,7 @@ def _watched(model: nn.Sequential, x: Tensor, error: type[BaseException] | None)
             handle.remove()
         return {
             **seen,
-            "the list after the block": list(norms),
+            "the list after the block and one more call": list(norms),
             "the hooks on the layers after the block, others' among them,": left,
             "what came out of the block": came_out,
         }

@@ -336,7 +336,7 @@ def note_failures(rng):
 
         shown = f"notes from before, and a layer called with {', '.join(map(str, numbers))}"
         if isinstance(layer, Choosy):
-            shown += ", and after each error, while it is handled, with nan"
+            shown += "; while one of its errors is being handled, it is also called with nan"
         if getattr(layer, "error", ValueError) is not ValueError:
             shown += "; what it raises is a UnicodeError, which is a kind of ValueError"
         yield Case({"layer": layer, "notes": notes}, call, shown)
@@ -704,7 +704,7 @@ def pass_on_twice(rng):
                 "the lesson's program: what was kept": z.grad,
                 "the lesson's program: what was passed on": v.grad,
                 "yours: what was kept in two backwards": kept(y.grad),
-                "yours: what was passed on in two backwards": kept(x.grad),
+                "yours: the sum of what was passed on in two backwards": kept(x.grad),
             }
             handle.remove()
             x.grad = None
