@@ -160,7 +160,7 @@ def no_return(relu):
             "record_gradient",
             read_too_early,
             "In the first backward your answer reads `grad` of `tensor`, which is None then (your line {}, "
-            "`tensor.register_hook(lambda grad: seen.append(tensor.grad))`); a right one does not.",
+            "`tensor.register_hook(lambda grad: seen.append(tensor.grad))`); the course's right answers do not.",
         ),
         (
             "record_by_name",

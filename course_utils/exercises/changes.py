@@ -219,6 +219,9 @@ def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str,
     """A `with`, an `if` or a `try` is left out, with the lines in it or without: `if True:` takes its place."""
     if getattr(old, "orelse", []) or getattr(old, "handlers", []):
         return None
+    left_out = {"never": [old], "no finally": getattr(old, "finalbody", [])}.get(operator, [])
+    if any(isinstance(each, ast.Yield | ast.YieldFrom) for node in left_out for each in ast.walk(node)):
+        return None  # below `if False:` a `yield` still makes a generator
     line, head = old.lineno, source.lines[old.lineno - 1].strip()
     instead = {line: "if False:" if operator == "never" else "if True:"}
     if isinstance(old, ast.Try):

@@ -133,6 +133,8 @@ def _tell_left(names: str, state: Mapping[str, Any], expected: Evidence) -> str:
     mend = "remove those that have done their work, even if an error comes"
     if _returns_handles(expected):
         mend = "removing what you returned does not take it away"
+    elif expected["returned"]["type"] == "context manager":
+        mend = "it belongs there while a block runs, and neither before nor after it"
     return f"your function left a hook on `{names}`{inside}: {mend}"
 
 

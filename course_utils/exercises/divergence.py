@@ -242,7 +242,7 @@ def _tell_attribute(cell: Cell, *_: Any) -> str:
         return "" if what == "reads" else f"a right answer {doing}{seen}; yours does not"
     if not cell.right:
         value = f", which is {_say(cell.mine[0]['gave'])} then" if what == "reads" else ""
-        return f"your answer {doing}{value} ({_line(cell.mine[0])}); a right one does not"
+        return f"your answer {doing}{value} ({_line(cell.mine[0])}); the course's right answers do not"
     if not cell.first_pair or (what == "sets" and max(len(cell.mine), len(cell.right)) > 1):
         return ""  # who sets it several times has it as it was last
     mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))

@@ -110,6 +110,7 @@ class Recorder(TorchFunctionMode):
         self._passes: Counter[str] = Counter()  # that the case made, by the words for them
         self._depth = 0  # of calls inside of each other
         self._finish: dict[FrameType, Callable[[Any], None]] = {}
+        self._code_of_hooks: CodeType | None = None  # of what stands in the place of each hook
         self._begin = {
             MODULE_CALL: self._begin_module,
             RemovableHandle.remove.__code__: self._begin_removal,
@@ -263,6 +264,7 @@ class Recorder(TorchFunctionMode):
             self._note_what_it_holds()
             return returned
 
+        self._code_of_hooks = visible.__code__
         return visible
 
     def _begin_removal(self, frame: FrameType) -> None:
@@ -293,17 +295,21 @@ class Recorder(TorchFunctionMode):
         end = self._begin_pass(f"call of {on}", side)
         if side != "you" or self._depth > 1:
             return end
-        return self._note_call("module", on, frame, brief(frame.f_locals["args"]), end)
+        event = self._note("calls", "module", on, frame.f_back, got=brief(frame.f_locals["args"]), gave=plain(None))
+        return self._finish_call(event, frame, end)
 
     def _begin_given(self, frame: FrameType) -> Callable | None:
-        if _side_of(frame.f_back.f_code) != "you":
+        is_hook = frame.f_back.f_code is self._code_of_hooks  # then torch calls it
+        if _side_of(frame.f_back.f_code) != "you" and not is_hook:
             return None
         values = split_arguments(lambda: None, frame)[1]
         on, end = self._codes[frame.f_code], self._begin_pass("", "")
-        return self._note_call("function", on, frame, brief(tuple(values)), end)
+        caller = None if is_hook else frame.f_back
+        event = self._note("calls", "function", on, caller, got=brief(tuple(values)), gave=plain(None))
+        return self._finish_call(event, frame, end)
 
-    def _note_call(self, kind: str, on: str, frame: FrameType, got: Plain, end: Callable) -> Callable:
-        event = self._note("calls", kind, on, frame=frame.f_back, got=got, gave=plain(None))
+    def _finish_call(self, event: Event, frame: FrameType, end: Callable) -> Callable:
+        """What adds to `event` how the call in `frame` ended."""
 
         def finish(result: Any) -> None:
             event["gave"] = brief(result)

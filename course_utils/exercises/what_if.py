@@ -34,7 +34,7 @@ OTHER_ORDER = "as now, but in another order"
 RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
 INTEGERS = re.compile(r"\[\d+(, \d+)*\]|returns \d+\.$")
-SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[ ])-?\d+(?=[\],])")  # a float, or an int in a list
+SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[( ])-?\d+(?=[\]),])")  # a float; an int in a list or shape
 PARTIAL = re.compile(r"\b(abs|relu|clamp|maximum|minimum)\b|\[1:\]|\[:1\]|\[0\]")
 NUMBERS = re.compile(r"= \[*-?\d+\.")  # a tensor or a number of a case, written out
 CALLABLE = {"a function": "something that can be called"}  # a class and a node of the graph are no functions
@@ -372,9 +372,9 @@ def _tell_first_difference(events: Sequence[Event], own: Sequence[Event]) -> str
     for kind, start, _, start_own, _ in SequenceMatcher(None, told, told_own, autojunk=False).get_opcodes():
         if kind == "replace" and own[start_own]["what"] == events[start]["what"]:
             return f"With the change, {_name(told[start])}; in your own run, {_name(told_own[start_own])}."
-        if kind != "equal":
-            words = told[start] if kind == "delete" else told_own[start_own]
-            now, before = (_happens(each.count(words)) for each in (told, told_own))
+        words = told[start] if kind == "delete" else told_own[start_own] if kind != "equal" else ""
+        now, before = (_happens(each.count(words)) for each in (told, told_own))
+        if now != before:  # else it comes at another moment
             return f"This {before} in your own run, and {now} with the change: {_name(words)}."
     return ""
 
@@ -405,19 +405,21 @@ def _tell_first_line(events: Sequence[Event], own: Sequence[Event]) -> str:
     mine, before = map(_values_of_lines, (events, own))
     for line, values in before.items():
         pairs = zip(mine[line], values, strict=True) if len(mine[line]) == len(values) else ()
-        for now, then in pairs:
-            if not alike(now, then) and not any(alike(then, each) for each in mine[line]):  # else another step
+        for (of, now), (of_before, then) in pairs:
+            if of != of_before:  # it is another step
+                break
+            if not alike(now, then):
                 said = "A step in line {} then makes {}; in your own run, {}".format(line, *show_apart(now, then))
                 return f"{said.rstrip('.')}."
     return ""
 
 
-def _values_of_lines(events: Sequence[Event]) -> dict[int, list[Plain]]:
-    """What the steps of each line come to, one after the other."""
-    values: dict[int, list[Plain]] = defaultdict(list)
+def _values_of_lines(events: Sequence[Event]) -> dict[int, list[tuple[list[Plain], Plain]]]:
+    """The steps of each line, one after the other: what it was made of, and what it came to."""
+    values: dict[int, list[tuple[list[Plain], Plain]]] = defaultdict(list)
     for event in events:
         if event["what"] == "computes":
-            values[event["line"]] += event["gave"][-1:]
+            values[event["line"]] += [(event["got"], value) for value in event["gave"][-1:]]
     return values
 
 

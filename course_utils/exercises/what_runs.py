@@ -42,7 +42,7 @@ def ask_order(subject: Subject) -> Question | None:
 
 def _trace_lines(subject: Subject, at: int) -> dict[int, bool]:
     """The lines with a step of their own, in the order in which they run first: whether after the call."""
-    codes, seen, has_returned = {*with_inner(codes_of(subject.answer)[0])}, {}, False
+    codes, seen, calls, has_returned = {*with_inner(codes_of(subject.answer)[0])}, {}, 0, False
 
     def trace(frame: FrameType, event: str, _: Any) -> Callable | None:
         if frame.f_code not in codes:
@@ -52,7 +52,8 @@ def _trace_lines(subject: Subject, at: int) -> dict[int, bool]:
         return trace
 
     def traced(*given: Any) -> Any:
-        nonlocal has_returned
+        nonlocal has_returned, calls
+        calls += 1
         sys.settrace(trace)  # it stays on, for the hooks
         try:
             return subject.answer(*given)
@@ -64,6 +65,8 @@ def _trace_lines(subject: Subject, at: int) -> dict[int, bool]:
         subject.exercise.observe(traced, VISIBLE_SEED, SECONDS_FOR_A_CASE, at)
     finally:
         sys.settrace(before)
+    if calls > 1:  # the case goes on with what the one before has left
+        return {}
     return {line: after for line, after in seen.items() if line in subject.source.steps}
 
 
@@ -74,7 +77,7 @@ def _list_lines(lines: Sequence[int]) -> str:
 def _tell_order(in_call: Sequence[int], later: Sequence[int]) -> str:
     first = "Lines {} and {} ran".format(*in_call) if len(in_call) > 1 else f"Line {in_call[0]} ran"
     second = "lines {} and {} ran".format(*later) if len(later) > 1 else f"line {later[0]} ran"
-    return f"{first} before your function returned; {second} only later, when an inner function of yours was called."
+    return f"{first} before your function returned; {second} only later."
 
 
 # --- how often do your hooks run, and with what? ----------------------------------------------------------------------

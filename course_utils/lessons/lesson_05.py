@@ -313,7 +313,7 @@ def channel_means(rng):
         def after(means, runs=runs, crowded=crowded):
             return {
                 "how often the model ran": len(runs),
-                "whether the maps of the batch before last were still in memory": any(crowded),
+                "whether something of the batch before last was still in memory": any(crowded),
                 "whether the result holds a graph": getattr(means, "requires_grad", False),
             }
 

@@ -477,7 +477,7 @@ def patched_logits(rng):
     yield patch(model, layers[1], row, shown)
     model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
     layer = model[0].part[0]
-    yield patch(model, layer, one.clone(), "a layer that hands its very input on, and its input added")
+    yield patch(model, layer, one.clone(), "a layer that hands its very input on; behind it, the input is added")
     model = nn.Sequential(nn.Identity(), layers[3])
     shown = "a target with too many channels: the model raises an error"
     yield patch(model, layers[3], row.clone(), shown, channels=3)

@@ -496,10 +496,13 @@ def twelve_from_afar(rng):
             x.grad = None
             (0 * x).sum().backward()
             found |= {"x.grad of a third backward, with a gradient of zeros,": kept(x.grad)}
+            x.grad = None
+            (torch.inf * x).sum().backward()
+            found |= {"x.grad of a backward with an infinite gradient": kept(x.grad)}
             y.detach_()
             x.grad = None
             (2.0**30 * x).sum().backward()
-            found |= {"x.grad of a fourth one, with a very large gradient and without y's graph,": kept(x.grad)}
+            found |= {"x.grad of one with a very large gradient and without y's graph": kept(x.grad)}
             handle.remove()
             x.grad = None
             (2 * x).sum().backward()
@@ -642,8 +645,8 @@ def out_of_order(rng):
             rule = torch.ones(1, requires_grad=True)
             for name in ("first", "second"):
                 rule.register_hook(lambda grad, name=name: ran.append(name))
-            one, other = handles
-            found = {"in the lesson's program: who ran": order(rule), "in yours: who ran": order(w)}
+            (one, other), mine = handles, order(w)
+            found = {"in the lesson's program: who ran": order(rule), "in yours: who ran": mine}
             found |= {"in yours: whether the first handle is the older one": _number(one) < _number(other)}
             one.remove()
             found |= {"in yours: who ran after the first handle was removed": order(w)}
@@ -671,15 +674,15 @@ def lost_in_the_copy(rng):
             rule = nn.Linear(size, 1)
             rule.register_forward_hook(lambda *_: ran.append("forward hook"))
             found = {
+                "yours: how often the hook ran in backward": runs(layer),
+                "yours: how often the hook of the copy ran": runs(twin := copy.deepcopy(layer)),
+                "yours: how often the hook ran in the backward of a second call": runs(layer),
+                "yours: how often the hook of the copy ran in a second call": runs(twin),
                 "the lesson's program: how often the hook ran": runs(rule),
                 "the lesson's program: how often the hook of the copy ran": runs(copy.deepcopy(rule)),
-                "yours: how often the hook ran": runs(layer),
-                "yours: how often the hook of the copy ran": runs(twin := copy.deepcopy(layer)),
-                "yours: how often the hook ran in a second call": runs(layer),
-                "yours: how often the hook of the copy ran in a second call": runs(twin),
             }
             handle.remove()
-            return found | {"yours: how often the hook ran after handle.remove()": runs(layer)}
+            return found | {"yours: how often the hook ran in backward after handle.remove()": runs(layer)}
 
         given = {"layer": layer, "hook": lambda *_, ran=ran: ran.append("hook")}
         yield Case(given, compare, shown=f"a Linear layer from {size} to 1 with the weight {layer.weight.tolist()}")
@@ -693,13 +696,13 @@ def pass_on_twice(rng):
         y.retain_grad()
 
         def compare(handle, x=x, y=y, slope=slope):
+            for _ in range(2):
+                (slope * y).sum().backward(retain_graph=True)
             v = torch.ones(1, requires_grad=True)
             z = v * 1
             z.retain_grad()
             z.register_hook(lambda grad: 2 * grad)
             z.sum().backward()
-            for _ in range(2):
-                (slope * y).sum().backward(retain_graph=True)
             found = {
                 "the lesson's program: what was kept": z.grad,
                 "the lesson's program: what was passed on": v.grad,
