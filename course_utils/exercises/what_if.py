@@ -390,7 +390,8 @@ def _happens(times: int) -> str:
 
 def _can_be_read(event: Event) -> bool:
     """Whether it is about a thing with a name, and short enough to be told to its end."""
-    return event["what"] not in STEPS and not VAGUE.search(event["on"]) and not tell_event(event).endswith("…")
+    words = tell_event(event)
+    return event["what"] not in STEPS and not VAGUE.search(words) and not words.endswith("…")
 
 
 def _tell_observed(found: Sequence[Said]) -> str:
