@@ -5,7 +5,17 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from course_utils.exercises.comparing import Cases, Fact, alike, close, facts, kind_of_error, plain_state, side_effects
+from course_utils.exercises.comparing import (
+    RETURNED,
+    Cases,
+    Fact,
+    alike,
+    close,
+    facts,
+    kind_of_error,
+    plain_state,
+    side_effects,
+)
 from course_utils.exercises.outcome import Stage
 from course_utils.exercises.plain import Evidence, Plain, number_text
 
@@ -167,14 +177,18 @@ def find_differences(got: Cases, key: Cases) -> Differences:
 
 
 def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
-    """What differs in one case but for side effects, by the words for it."""
+    """What differs in one case but for side effects, by the words for it.
+
+    After an error in what came behind the call, only what was returned counts as well: the rest was not seen.
+    """
     found = {}
     for fact in facts(mine, reference):
+        is_seen = not mine["raised"] or (fact.words == RETURNED and mine["raised"]["during"] != "call")
         if fact.stage is Stage.SIDE_EFFECT or alike(fact.mine, fact.expected):
             continue
         if fact.stage is Stage.RAISED and mine["raised"]:
             found[fact.words] = plain_state(kind_of_error(mine["raised"]))
-        else:
+        elif is_seen:
             found[fact.words] = fact.mine
     return found
 
@@ -217,7 +231,7 @@ def _has_shape(fact: Fact) -> bool:
 
 def _is_a_count(words: str, expected: Plain) -> bool:
     """Whether a case counts something there, such as calls: counts have no relation to each other."""
-    return expected["type"] == "int" and words != "your function returned"
+    return expected["type"] == "int" and words != RETURNED
 
 
 def _numbers(value: Plain) -> list[float]:

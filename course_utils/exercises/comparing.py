@@ -17,6 +17,7 @@ Cases = Sequence[Evidence]  # what one answer did in each case
 NOTHING = {"type": "None"}
 INTERCHANGEABLE = ({"list", "tuple"}, {"function", "module"}, {"handle", "context manager"})
 PLURAL = re.compile(r"(the )?(arguments|gradients|hooks|modes|names|outputs|parameters|places|\S+ and \S+)\b")
+RETURNED = "your function returned"
 CHANGES = {
     "value": "your function changed its input `{name}` in place",
     "requires_grad": "your function changed `requires_grad` of its input `{name}`",
@@ -79,7 +80,7 @@ def _values(got: Evidence, expected: Evidence) -> Iterator[Fact]:
         for label, value in expected["seen"].items()
     ]
     yield from (fact for fact in seen if fact.words.startswith(IN_WORDS))
-    yield Fact("your function returned", got["returned"], expected["returned"])
+    yield Fact(RETURNED, got["returned"], expected["returned"])
     yield from (fact for fact in seen if not fact.words.startswith(IN_WORDS))
 
 

@@ -162,12 +162,15 @@ def _list_hooks(keys: Counter[Key]) -> str:
 def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     _, kind, on = cell.key
     hook = f"your {kind} on {on}"
+    registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
     if len(cell.mine) != len(cell.right):
+        if len(registered) > 1:
+            mine, right = (TIMES.get(len(events), f"{len(events)} times") for events in (cell.mine, cell.right))
+            return f"your {kind}s on {on} run {mine} in all; in a right run {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{hook} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
     if 0 < number < len(ORDINALS):
-        registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
         hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
         if len(registered) > 1:
             hook = f"the {ORDINALS[number]} of your {kind}s on {on} that runs"
@@ -206,8 +209,8 @@ def _tell_call(cell: Cell, *_: Any) -> str:
     if len(cell.mine) != len(cell.right):
         several = on.removeprefix("a function in ")
         if several != on:
-            mine, right = len(cell.mine), len(cell.right)
-            return f"the number of times that functions in {several} run is {mine} in all; in a right run it is {right}"
+            mine, right = (f"{TIMES.get(number, f'{number} times')}" for number in (len(cell.mine), len(cell.right)))
+            return f"functions in {several} run {mine} in all; in a right run {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
@@ -259,10 +262,9 @@ def _tell_holding(cell: Cell, *_: Any) -> str:
     if cell.first_pair:
         mine, right = show_apart(*(event["gave"] for event in cell.first_pair[1:]))
         return f"what you returned comes to hold {mine} at first; in a right run it holds {right} then"
-    fewer = min(len(cell.mine), len(cell.right))
-    if fewer < len(cell.mine):
-        return f"what you returned comes to hold {_say(cell.mine[fewer]['gave'])}; in a right run it stays as it was"
-    return f"what you returned stays as it was; in a right run it comes to hold {_say(cell.right[fewer]['gave'])}"
+    if len(cell.mine) > len(cell.right):
+        return f"what you returned comes to hold {_say(ends[0])}; in a right run it stays as it was"
+    return f"what you returned stays as it was; in a right run it comes to hold {_say(ends[-1])}"
 
 
 TELL: dict[str, Callable[..., str]] = {

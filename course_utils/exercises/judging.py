@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from course_utils.exercises.causes import Mistakes, find_causes
-from course_utils.exercises.comparing import Cases, Fact, alike, close, differing_part, facts, side_effects
+from course_utils.exercises.comparing import RETURNED, Cases, Fact, alike, close, differing_part, facts, side_effects
 from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
 from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, find_place, name_type, number_text, show
@@ -126,7 +126,7 @@ def _tell_failed_case(returned: Plain, wanted: Plain, problem: str, where: str) 
         return Difference(Stage.RAISED, f"{where} {said}")
     if alike(returned, wanted):
         return Difference(Stage.WRONG_TYPE, f"{where} what your function returned could not be used")
-    return _tell_value(returned, wanted, "your function returned", where)
+    return _tell_value(returned, wanted, RETURNED, where)
 
 
 def _tell_value(got: Plain, expected: Plain, subject: str, where: str) -> Difference:

@@ -93,6 +93,8 @@ def _say(operator: str, old: ast.AST, new: Instead, number: int, text: str) -> s
         words = f"leave out the call of `{operator.removeprefix('no ')}`"
     elif operator == "no call" and isinstance(old.func, ast.Name):
         words = f"leave out the call of `{old.func.id}`, and keep what is in its brackets"
+    elif operator == "no return" and isinstance(old, ast.Lambda):
+        words = "let the `lambda` return nothing"
     elif operator == "no index":
         words = f"leave out `[{ast.unparse(old.slice)}]`"
     elif isinstance(old, ast.Subscript) and isinstance(new, ast.Subscript) and not isinstance(old.slice, ast.Slice):

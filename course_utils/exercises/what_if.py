@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import SMALLEST, Change
-from course_utils.exercises.comparing import Fact, alike, differing_part, facts
+from course_utils.exercises.comparing import RETURNED, Fact, alike, differing_part, facts
 from course_utils.exercises.divergence import SIDES, TIMES, find_divergence, show_apart
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
@@ -31,7 +31,6 @@ LONGEST_INPUT = 120  # of the words for a case that is an option
 AS_NOW = "Nothing changes, as far as `check` can see."
 OTHER_VALUES = "as now, but with other values"
 OTHER_ORDER = "as now, but in another order"
-RETURNED = "your function returned"
 TRIVIAL = {"NameError", "UnboundLocalError", TimeIsUp.__name__, "SyntaxError", "RecursionError"}
 INTEGERS = re.compile(r"\[\d+(, \d+)*\]|returns \d+\.$")
 SOME_NUMBER = re.compile(r"-?\d+\.\d*(e[+-]\d+)?|(?<=[\[( ])-?\d+(?=[\]),])")  # a float; an int in a list or shape
@@ -203,6 +202,8 @@ def differences(got: Evidence, own: Evidence) -> list[Said]:
 def _say(fact: Fact, got: Evidence) -> Said:
     if fact.stage is Stage.RAISED:
         error = got["raised"]
+        if error and error["during"] != "call" and not error["line"]:
+            return Said("", "raised", fact.mine)  # in a line of the case, which nobody sees
         words = f"An error stops the run: {error['type']}: {error['message']}" if error else "No error is raised."
         return Said(_cut(words), "raised", fact.mine)
     if ("requires_grad" in fact.words and fact.mine["type"] == "None") or "still in memory" in fact.words:

@@ -182,7 +182,7 @@ def hooks_in_order(rng):
         module, log, key = nn.Sequential(nn.Identity()), [], rng.integer(1, 50)
 
         def tell_order(hooks, log=log):
-            return {"the order in which they run": list(log)} if _run_all(hooks) else {}
+            return {"what ran": list(log)} if _run_all(hooks) else {}
 
         with in_tables(  # a hook registered with `prepend=True` stands before one with a smaller key
             (module, kind, key + 2, say(log, "its own, first in its table")),
@@ -210,7 +210,7 @@ def hooks_in_order(rng):
             before = dict(hooks)
             tables = [(each, dict(each)) for each in (getattr(module, f"_{kind}"), global_table(kind))]
             hooks.clear()
-            found = {"the order in which they run": list(log)}
+            found = {"what ran": list(log)}
             found[f"whether the other hook stays in the table of {owner}, after yours was emptied"] = 8 in table
             hooks.update(before)
             for each, hooks_in_it in tables:  # they may be what was emptied, and filled, and not by the answer
@@ -621,7 +621,7 @@ def MiniModule(rng):
         backward = [line for line in lines if "backward" in line]
         return {
             "the order in forward": [line for line in lines if line not in backward],
-            "the order in backward": backward,
+            "the order of the backward hooks": backward,
         }
 
     yield Case({}, every_kind, shown="every kind of hook, global and local")

@@ -110,7 +110,7 @@ def tile_maps(rng):
     maps[0, faint] = torch.tensor([0, 1, 2, 2, 3, 4])[_shuffled(rng, 6)].reshape(2, 3) / 2**30
     shown = "maps of shape (2, 3, 2, 3), of the first picture one channel constant and one very faint"
     yield Case({"maps": maps}, shown=shown)
-    yield Case({"maps": rng.quarters(1, 2, 1, 1)}, shown="two maps of a single place")
+    yield Case({"maps": rng.quarters(1, 2, 1, 1)}, shown="two maps of 1 x 1")
 
 
 @exercise
@@ -232,7 +232,10 @@ class _Twice(nn.Module):
 
 @exercise
 def dead_channels(rng):
-    words = {True: "two batches, and an in-place Hardsigmoid behind the layer", False: "two other batches"}
+    words = {
+        True: "two batches, and an in-place Hardsigmoid behind the layer",
+        False: "two batches, and nothing in place behind the layer",
+    }
     for inplace, shown in words.items():
         model, batches = _some_dead(rng, inplace)
         given = {"model": model.train(inplace), "layer": model[1], "batches": batches}

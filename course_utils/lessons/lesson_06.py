@@ -122,7 +122,7 @@ def Guide(rng):
     for model, x, arriving, shown in (
         (*telling_net(rng), "a model with ReLUs at three depths"),
         (mixing, rng.quarters(32, 8), rng.quarters(32, 8), "a model of two Linear layers, each with a ReLU behind it"),
-        (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is a ReLU, of a subclass of it"),
+        (Gate(), rng.quarters(2, 4), rng.quarters(2, 4).abs() / 3, "a model that is of a subclass of nn.ReLU"),
     ):
 
         def in_and_out(manager, model=model, x=x, arriving=arriving):

@@ -275,7 +275,7 @@ def dead_share(rng):
     model, batches = _relu_net(rng), [first, second]
     then = _tell_other_rows(model, batches)
     yield Case({"model": model, "batches": batches}, then, shown=f"4 units, two batches, {in_place}")
-    shown = "4 units, the two batches the other way round"
+    shown = "4 units, two batches, the larger one first, and nothing in place"
     yield Case({"model": _relu_net(rng), "batches": [second, first]}, shown=shown)
     maps = -rng.whole(3, 2, 2, 2) / 4
     maps[rng.integer(1, 2), 0, 1, rng.integer(0, 1)] *= -1
