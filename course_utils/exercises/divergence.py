@@ -165,8 +165,7 @@ def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
     if len(cell.mine) != len(cell.right):
         if len(registered) > 1:
-            mine, right = (TIMES.get(len(events), f"{len(events)} times") for events in (cell.mine, cell.right))
-            return f"your {kind}s on {on} run {mine} in all; in a right run {right}"
+            return f"your {kind}s on {on} run {times(len(cell.mine))} in all; in a right run {times(len(cell.right))}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{hook} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
@@ -209,7 +208,7 @@ def _tell_call(cell: Cell, *_: Any) -> str:
     if len(cell.mine) != len(cell.right):
         several = on.removeprefix("a function in ")
         if several != on:
-            mine, right = (f"{TIMES.get(number, f'{number} times')}" for number in (len(cell.mine), len(cell.right)))
+            mine, right = times(len(cell.mine)), times(len(cell.right))
             return f"functions in {several} run {mine} in all; in a right run {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
@@ -229,10 +228,15 @@ def _tell_backward(cell: Cell, *_: Any) -> str:
     return f"your answer {mine}; a right one {right}"
 
 
+def times(number: int) -> str:
+    """How often: "never", "once", "7 times"."""
+    return TIMES.get(number, f"{number} times")
+
+
 def _count(doing: str, number: int) -> str:
     """What is done, and how often: "runs twice", "does not run"."""
     if number:
-        return f"{doing} {TIMES.get(number, f'{number} times')}"
+        return f"{doing} {times(number)}"
     verb, _, rest = doing.partition(" ")
     return f"does not {verb.removesuffix('s')} {rest}".rstrip()
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import SMALLEST, Change
 from course_utils.exercises.comparing import RETURNED, Fact, alike, differing_part, facts
-from course_utils.exercises.divergence import SIDES, TIMES, find_divergence, show_apart
+from course_utils.exercises.divergence import SIDES, find_divergence, show_apart, times
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp
@@ -385,8 +385,8 @@ def _name(words: str) -> str:
     return re.sub(r"^(?=[\w -]+ hooks? on )", "the ", words)
 
 
-def _happens(times: int) -> str:
-    return f"happens {TIMES.get(times, f'{times} times')}" if times else "never happens"
+def _happens(number: int) -> str:
+    return f"happens {times(number)}" if number else "never happens"
 
 
 def _can_be_read(event: Event) -> bool:

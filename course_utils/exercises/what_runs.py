@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
-from course_utils.exercises.divergence import TIMES
+from course_utils.exercises.divergence import times
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import codes_of, with_inner
 from course_utils.exercises.plain import show
@@ -104,10 +104,6 @@ def ask_count(subject: Subject) -> Question | None:
     return None
 
 
-def _times(count: int) -> str:
-    return TIMES.get(count, f"{count} times").capitalize()
-
-
 def _word_count(subject: Subject, runs: Sequence[Event], part: str, at: int) -> Question | None:
     number, received = len(runs), [show(event["got"]) for event in runs]
     key = f"how often {part}"
@@ -117,9 +113,9 @@ def _word_count(subject: Subject, runs: Sequence[Event], part: str, at: int) -> 
     text = f"How often in all do the hooks that your code registers run {part}, in this case: {subject.tell_case(at)}?"
     if received[0] in subject.tell_case(at):
         pairs = [(number, received[0]), (number, others[-1]), (number - 1, received[0]), (number + 1, others[-1])]
-        options = [f"{_times(count)}, and first they receive {value}." for count, value in pairs]
+        options = [f"{times(count).capitalize()}, and first they receive {value}." for count, value in pairs]
         text += "\nAnd what does the first of these runs receive?"
     else:
-        options = [f"{_times(count)}." for count in (number, number - 1, number + 1, 2 * number)]
+        options = [f"{times(count).capitalize()}." for count in (number, number - 1, number + 1, 2 * number)]
     reason = f"The record says that {part} they received, one after the other: {'; '.join(received).rstrip('.')}."
     return Question(subject.exercise.name, key, text, tuple(shuffle(options, text)), options[0], lambda: reason)
