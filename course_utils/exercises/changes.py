@@ -113,7 +113,9 @@ def changes_of(source: Source) -> Iterator[Change]:
     seen, own = {text}, define(text, source.tree.name, source.namespace)
     for operator, old, new, home in _in_turn(source):
         written = _write(source, operator, old, new, home)
-        if written is None or written[2] in seen or "empty" in written[2]:  # nobody knows what is in new memory
+        if written is None or written[2] in seen:
+            continue
+        if "empty" in written[2] or "seed" in written[1]:  # nobody knows what is in new memory, or what is drawn
             continue
         seen.add(written[2])
         # An error, and the record of events, then have the numbers of the lines in the cell.
@@ -200,12 +202,11 @@ def _leave_out(source: Source, node: ast.AST, instead: str = "pass") -> tuple[st
         return None
     lines = [*source.lines[:start], " " * indent + instead, *[""] * (end - start - 1), *source.lines[end:]]
     text = f"`{first.strip()}`"
-    if end - start == 1 and instead and _stands_alone(source, node):
-        words = f"You put `pass` in place of line {source.number(start + 1)}, {text}."
-    elif end - start == 1:
-        words = f"You leave out line {source.number(start + 1)}, {text}."
-    else:
-        words = f"You leave out lines {source.number(start + 1)} to {source.number(end)}, from {text} on."
+    what = f"line {source.number(start + 1)}, {text}"
+    if end - start > 1:
+        what = f"lines {source.number(start + 1)} to {source.number(end)}, from {text} on"
+    needs_pass = instead and _stands_alone(source, node)
+    words = f"You put `pass` in place of {what}." if needs_pass else f"You leave out {what}."
     return _fit(words, f"leave out {text}", lines, text)
 
 

@@ -165,7 +165,8 @@ def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
     if len(cell.mine) != len(cell.right):
         if len(registered) > 1:
-            return f"your {kind}s on {on} run {times(len(cell.mine))} in all; in a right run {times(len(cell.right))}"
+            mine, right = (_run_in_all(len(events)) for events in (cell.mine, cell.right))
+            return f"your {kind}s on {on} {mine}; in a right run they {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{hook} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
@@ -208,8 +209,8 @@ def _tell_call(cell: Cell, *_: Any) -> str:
     if len(cell.mine) != len(cell.right):
         several = on.removeprefix("a function in ")
         if several != on:
-            mine, right = times(len(cell.mine)), times(len(cell.right))
-            return f"functions in {several} run {mine} in all; in a right run {right}"
+            mine, right = (_run_in_all(len(events)) for events in (cell.mine, cell.right))
+            return f"functions in {several} {mine}; in a right run they {right}"
         mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
         return f"{on} {mine}; in a right run it {right}"
     number, one, other = cell.first_pair
@@ -231,6 +232,10 @@ def _tell_backward(cell: Cell, *_: Any) -> str:
 def times(number: int) -> str:
     """How often: "never", "once", "7 times"."""
     return TIMES.get(number, f"{number} times")
+
+
+def _run_in_all(number: int) -> str:
+    return f"run {times(number)} in all" if number else "never run"
 
 
 def _count(doing: str, number: int) -> str:

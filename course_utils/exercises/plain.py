@@ -168,7 +168,7 @@ def _show_items(value: Plain, depth: int) -> str:
         return f"[{text}]"
     if value["type"] == "tuple":
         return f"({text},)" if len(items) == 1 else f"({text})"
-    return "{" + text + "}"
+    return "set()" if value["type"] == "set" and not items else f"{{{text}}}"
 
 
 def _show_tensor(value: Plain) -> str:
