@@ -82,11 +82,17 @@ def graded(tmp_path_factory):
     return {"rows": rows, "honest": honest, "report": report}
 
 
+def says_so(attack, row):
+    """Whether a row has the words for an attack. For one that fails, a busy machine's clock may be first."""
+    said = row["sentence"] + row["reason"]
+    return attack.words in said or (STOPPED in said and not attack.passes)
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
 def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(attack, graded):
     row = graded["rows"][attack.name][EXERCISE]
     assert row["points"] == (row["possible"] if attack.passes else 0), row
-    assert attack.words in row["sentence"] + row["reason"]
+    assert says_so(attack, row)
     assert attack.passes or row["sentence"] or row["reason"]
     assert row["look_by_hand"] == attack.by_hand, row
     assert graded["rows"][attack.name] | {EXERCISE: 0} == PASSED | {EXERCISE: 0}
@@ -97,8 +103,7 @@ def test_an_attack_gets_its_fair_score_where_the_whole_notebook_is_run(attack, g
     row = graded["rows"][f"{attack.name}{WHOLE}"][EXERCISE]
     assert row["points"] == (row["possible"] if attack.passes else 0), row
     if row["stage"] != "not attempted":
-        said = row["sentence"] + row["reason"]
-        assert attack.words in said or (STOPPED in said and not attack.passes), "a busy machine's clock may be first"
+        assert says_so(attack, row)
         assert "the whole notebook" in row["sentence"]
     assert row["look_by_hand"] == attack.by_hand, row
 

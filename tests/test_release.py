@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from grading_samples import read_scores
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lesson_runs import run_python
 from test_readme import find_broken
@@ -134,6 +134,7 @@ OBJECTS = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(found=st.dictionaries(KEYS, OBJECTS, max_size=4), times=st.integers(1, 5))
 def test_what_is_recorded_comes_back_and_stands_once(found, times):
     many = {"many": [{"of": found, "number": number} for number in range(times)]}

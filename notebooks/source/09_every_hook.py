@@ -1836,8 +1836,8 @@ check(zero_second_factor)
 
 # %% tags=["answer"]
 def twelve_from_afar(y):
-    """`y` was computed by one operation from one leaf, and perhaps from tensors that require no gradient. Let every
-    gradient that reaches this leaf, on whatever path, be 12 everywhere; return the handle.
+    """`y` was computed by one operation from one leaf, and perhaps from tensors that require no gradient. Let
+    every gradient that reaches this leaf, on whatever path, be 12 everywhere; return the handle.
 
     You do not have the leaf, only `y`.
     """
@@ -1917,8 +1917,8 @@ check(lost_in_the_copy)
 
 # %% tags=["answer"]
 def pass_on_twice(y):
-    """`y.retain_grad()` was called, and `y` may be one of several results of an operation. Let backward pass on twice
-    of what it keeps in `y.grad`, and keep there what arrived; return the handle.
+    """`y.retain_grad()` was called, and `y` may be one of several results of an operation. Let backward pass on
+    twice of what it keeps in `y.grad`, and keep there what arrived; return the handle.
     """
     ...
 
