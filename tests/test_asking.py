@@ -260,3 +260,27 @@ def test_no_number_is_asked_for_that_comes_of_numbers_nobody_sees():
         if "that begins with" in asked.text:
             assert len([option for option in asked.options if re.search(r"returns -?\d", option)]) < 2
         assert "goes on, and makes" not in asked.explain()
+
+
+def go_through(model, hook):
+    handles = []
+
+    @contextlib.contextmanager
+    def hooked():
+        for module in model.modules():
+            handles.append(
+                module.register_forward_hook(hook, prepend=bool(handles), with_kwargs=False, always_call=not handles)
+            )
+        if handles:
+            yield handles
+
+    return hooked()
+
+
+def test_pass_stands_for_a_long_line_alone_in_its_block_and_an_if_is_not_left_out_with_the_one_yield():
+    words = [change.words for change in changes_of(read_source(go_through))]
+    assert any(
+        re.match(r"You put `pass` in place of lines \d+ to \d+, from `handles\.append\(`", each) for each in words
+    )
+    assert not any("`if handles:` and the lines in it" in each for each in words)
+    assert any("`if handles:` and keep the lines in it" in each for each in words)

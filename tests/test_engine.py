@@ -345,6 +345,17 @@ def test_a_side_effect_is_told_beside_the_cause(declare):
     assert " Besides, your function left a hook on `net`: " in outcome.sentence
 
 
+def test_a_removed_hook_is_told_of_the_innermost_module_with_a_name(declare):
+    def make(rng):
+        layer = nn.Linear(1, 1)
+        layer.register_forward_hook(lambda *_: None)
+        return {"net": nn.Sequential(layer), "layer": layer}
+
+    declared = declare(lambda net, layer: None, make)
+    sentence = declared.check(lambda net, layer: layer._forward_hooks.clear(), 0).sentence
+    assert "removed a hook from `layer` that is not its own" in sentence
+
+
 def test_a_message_is_said_only_where_what_it_names_is_in_the_answer(declare):
     declared = declare(doubled, lambda rng: {"x": rng.whole(3), "net": nn.Linear(1, 1)})
     declared.mistakes.append(Mistake("", lambda x, net: x.square(), "`square` is not what is asked for."))

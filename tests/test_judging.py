@@ -120,6 +120,14 @@ def test_a_relation_of_numbers_holds_in_every_case_and_in_more_than_one(got, exp
     assert relate_numbers(got, expected) == relation
 
 
+def test_what_was_not_seen_after_an_error_is_no_mistake_with_none():
+    none, two = ({"x.grad": plain(value)} for value in (None, 2))
+    right, silent = ([case_of(1, names=[], seen=seen)] * 2 for seen in (two, none))
+    failed = [case_of(1, names=[], raised=ERROR)] * 2
+    assert judge("f", silent, right, [("No gradient comes.", silent)]).cause == "No gradient comes."
+    assert judge("f", failed, right, [("No gradient comes.", silent)]).cause == ""
+
+
 def test_a_second_side_effect_is_a_sentence_of_its_own():
     left = case_of(1, names=[], changed={"x": ["requires_grad", "value"]})
     sentence = judge("f", [left], [case_of(1, names=[])], []).sentence
