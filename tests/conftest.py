@@ -54,3 +54,19 @@ def keep_no_progress():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COURSE_PROGRESS", "off")
         yield
+
+
+@pytest.fixture
+def nothing_remembered(monkeypatch):
+    """No progress, and no answer that has failed, in this process either."""
+    monkeypatch.setattr("course_utils.exercises.saved_progress._in_memory", {})
+    monkeypatch.setattr("course_utils.exercises.session.session.failed_code", {})
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    """A learner's folder, in which progress is kept; the work goes on there."""
+    (tmp_path / ".course-work").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COURSE_PROGRESS")
+    return tmp_path

@@ -1,24 +1,29 @@
 """Questions about an answer that passes: what is true is what a second run shows, and nothing is left behind."""
 
 import contextlib
-import inspect
+import itertools
 import re
 
 import pytest
 import torch
-from jupyter_client.manager import start_new_kernel
-from test_waiting import FrontEnd
 
-from course_utils.exercises import asking, progress, saved_progress
+from course_utils.exercises import asking, progress
 from course_utils.exercises.asking import make_question
 from course_utils.exercises.changes import changes_of, read_source
 from course_utils.exercises.engine import find
 from course_utils.exercises.plain import show
 
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
-@pytest.fixture(autouse=True)
-def _nothing_is_remembered(monkeypatch):
-    monkeypatch.setattr(saved_progress, "_in_memory", {})
+
+def questions_about(answer):
+    """One question after the other, until there is none."""
+    exercise, keys = find(answer.__name__), []
+    assert exercise.check(answer, 0).passed
+    while asked := make_question(exercise, answer, keys):
+        assert asked.key not in keys
+        keys.append(asked.key)
+        yield asked
 
 
 def largest(tensor):
@@ -97,21 +102,15 @@ def test_the_answer_is_what_another_run_shows():
 
 def test_an_option_is_not_true_at_another_moment_either():
     """When the case is over, w.grad is [4., 3.] in any case, unless an error came in the call and ended all."""
-    keys, offered = [], "`w.grad` is [4., 3.]."
-    while asked := make_question(find("make_twelve"), make_twelve, keys):
-        keys.append(asked.key)
-        assert offered not in asked.options or offered == asked.answer or "error stops" in asked.answer
-    assert len(keys) > 1
+    offered, asked = "`w.grad` is [4., 3.].", [*questions_about(make_twelve)]
+    assert all(offered not in each.options or each.answer == offered or "error stops" in each.answer for each in asked)
+    assert len(asked) > 1
 
 
 @pytest.mark.parametrize("answer", [make_twelve, silence_channel, hooked, Guide])
 def test_options_differ_one_is_true_and_none_is_asked_again(answer):
-    exercise, keys, texts = find(answer.__name__), [], set()
-    assert exercise.check(answer, 0).passed
-    for _ in range(3):
-        asked = make_question(exercise, answer, keys)
-        if asked is None:
-            break
+    texts = []
+    for asked in itertools.islice(questions_about(answer), 3):
         assert 3 <= len(asked.options) <= 4
         assert len({*asked.options}) == len(asked.options)
         assert asked.options.count(asked.answer) == 1
@@ -119,26 +118,20 @@ def test_options_differ_one_is_true_and_none_is_asked_again(answer):
         if "What happens then" in asked.text and not re.search(r"= \[*-?\d+\.", asked.text.partition("With your")[0]):
             bare = {re.sub(r"-?\d+\.\d*", "0.", option) for option in asked.options}
             assert len(bare) == len(asked.options), "numbers alone tell nothing to who sees no numbers"
-        keys.append(asked.key)
-        texts.add(asked.text)
+        texts.append(asked.text)
     assert texts
-    assert len({*keys}) == len(texts) == len(keys)
+    assert len({*texts}) == len(texts)
 
 
 def test_an_option_is_never_true_beside_the_answer():
     """By hand: where hooks stay, two things are true: their number, and the side effect. One of them is offered."""
-    exercise, keys = find("hooked"), []
-    while asked := make_question(exercise, hooked, keys):
-        keys.append(asked.key)
+    for asked in questions_about(hooked):
         if "number of hooks" in asked.answer:
             assert not any("leaves a hook" in option for option in asked.options)
 
 
 def test_a_change_runs_under_the_limits_of_a_check_and_its_world_is_restored():
-    exercise, keys = find("largest"), []
-    assert exercise.check(largest, 0).passed
-    while asked := make_question(exercise, largest, keys):
-        keys.append(asked.key)
+    for asked in questions_about(largest):
         assert torch.is_grad_enabled()
         assert "Return the largest number" not in asked.text
     endless = make_question(find("strongest_channels"), strongest_channels)  # without its `append` it never ends
@@ -168,28 +161,6 @@ def test_answers_are_counted_apart_from_points_and_three_questions_are_enough():
     assert f"Questions about your own code: {len(told)} answered, {len(told) - 1} of them right." in str(progress())
     assert "Questions about your own code" in progress()._repr_html_()
     assert str(progress()).splitlines()[1] == before.splitlines()[1], "no point, no exercise more"
-
-
-@pytest.mark.slow
-def test_only_a_front_end_shows_a_question_and_the_ticket_comes_first():
-    manager, client = start_new_kernel()
-    try:
-        front, answer = (
-            FrontEnd(client),
-            "def make_twelve(w):\n    return w.register_hook(lambda grad: 0 * grad + 12)\n",
-        )
-        front.run("setup", f"import torch\nfrom course_utils.exercises import check\n{answer}")
-        ticket, question = front.run("checks", "check(make_twelve)")[:2]
-        assert "make_twelve: passed" in ticket
-        assert question.startswith("A question about your own code")
-        assert front.run("later", "1") == ["1"], "and never below another cell"
-        assert len(front.run("papermill", "check(make_twelve)", metadata={}, allow_stdin=False)) == 1
-        assert len(front.run("class", f"{inspect.getsource(Guide)}\ncheck(Guide)")) == 2
-        failing = front.run("wrong", "def make_twelve(w): return w.register_hook(abs)\ncheck(make_twelve)")
-        assert "your own code" not in " ".join(failing)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def clear_all(lists):
@@ -223,11 +194,7 @@ def first_arrival(tensors, seen):
 
 
 def test_what_torch_puts_around_a_hook_is_not_counted():
-    exercise, keys = find("first_arrival"), []
-    assert exercise.check(first_arrival, 0).passed
-    while asked := make_question(exercise, first_arrival, keys):
-        keys.append(asked.key)
-        assert not asked.text.startswith("How often")
+    assert not any(asked.text.startswith("How often") for asked in questions_about(first_arrival))
 
 
 def stop_unheard(limit):
@@ -240,10 +207,7 @@ def stop_unheard(limit):
 
 
 def test_the_order_of_lines_is_asked_only_where_every_input_takes_the_same_way():
-    exercise, keys = find("stop_unheard"), []
-    assert exercise.check(stop_unheard, 0).passed
-    while asked := make_question(exercise, stop_unheard, keys):
-        keys.append(asked.key)
+    for asked in questions_about(stop_unheard):
         assert not ("raise KeyboardInterrupt" in asked.text and "`return x`" in asked.text)
 
 
@@ -254,9 +218,7 @@ def share_on(gradient, mask):
 
 
 def test_no_number_is_asked_for_that_comes_of_numbers_nobody_sees():
-    exercise, keys = find("share_on"), []
-    while asked := make_question(exercise, share_on, keys):
-        keys.append(asked.key)
+    for asked in questions_about(share_on):
         if "that begins with" in asked.text:
             assert len([option for option in asked.options if re.search(r"returns -?\d", option)]) < 2
         assert "goes on, and makes" not in asked.explain()

@@ -21,15 +21,6 @@ THE_ORDER_OF_DISCOVERY = ("01_tensor_hooks", "02_retain_grad_or_hook", "03_modul
                           "05_feature_maps", "06_guided_backprop")  # fmt: skip
 
 
-@pytest.fixture
-def work(tmp_path, monkeypatch):
-    """A learner's folder, in which progress is kept."""
-    (tmp_path / saved_progress.MARKER).touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COURSE_PROGRESS", raising=False)
-    return tmp_path
-
-
 def test_a_click_makes_the_network_wrong_in_both_directions():
     panel = TheCase()
     assert panel.sentence.endswith("The network answers yes (100%), and it is right.")

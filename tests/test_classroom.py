@@ -13,11 +13,7 @@ from course_utils.exercises.declaration import Prediction
 from course_utils.exercises.engine import find
 from course_utils.show import render_markdown
 
-
-@pytest.fixture(autouse=True)
-def _nothing_is_remembered(monkeypatch):
-    monkeypatch.setattr(saved_progress, "_in_memory", {})
-    monkeypatch.setattr(classroom.session, "failed_code", {})
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 
 def scale_gradient(tensor, factor):
@@ -159,14 +155,6 @@ def test_an_explanation_is_markdown_with_tables_and_formulas_and_without_html():
 def test_unknown_prediction_is_a_sentence(name):
     assert "nothing to predict" in str(predict(name))
     assert "nothing to explain" in str(why(name))
-
-
-@pytest.fixture
-def work(tmp_path, monkeypatch):
-    (tmp_path / saved_progress.MARKER).touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COURSE_PROGRESS")
-    return tmp_path
 
 
 def test_progress_is_kept_in_the_work_folder(work, monkeypatch):

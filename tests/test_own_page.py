@@ -10,10 +10,9 @@ from bs4 import BeautifulSoup
 from panels import upload
 from PIL import Image
 
-from course_utils.exercises import saved_progress
 from course_utils.explorers.own_picture import OWN, OwnPicture
-from course_utils.lessons import own, own_page
-from course_utils.lessons.own_page import FILE, PLACEHOLDER_NOTE, make_page, write_page
+from course_utils.lessons import own
+from course_utils.lessons.own_page import FILE, PLACEHOLDER_NOTE, write_page
 from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision.kept_picture import find_kept
 from course_utils.vision.pictures import png, read_picture
@@ -21,15 +20,6 @@ from course_utils.vision.real import REAL, photograph
 
 PARTS = ["What it says", "What its channels answer to", "Which pixels matter", "Where it looks",
          "One answer rather than another", "An experiment"]  # fmt: skip
-
-
-@pytest.fixture
-def work(tmp_path, monkeypatch):
-    """A learner's folder."""
-    (tmp_path / saved_progress.MARKER).touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("COURSE_PROGRESS", raising=False)
-    return tmp_path
 
 
 def test_a_picture_is_chosen_once_and_found_in_the_next_lesson(work):
@@ -81,6 +71,9 @@ def test_grey_squares_cost_what_a_second_computation_says():
 @pytest.mark.slow
 def test_the_page_has_all_parts_with_words_and_nothing_outside_of_it(work):
     assert write_page().lines[-1] == PLACEHOLDER_NOTE
+    text = (work / FILE).read_text(encoding="utf-8")
+    assert "This is a picture of the course, in the place of one of your own." in text
+    assert "espresso rather than Egyptian cat, and Egyptian cat rather than espresso" in text
     upload(OwnPicture(), png(photograph("chelsea")))
     note = write_page()
     assert str(note).startswith(f"Your page is {FILE}")
@@ -102,14 +95,6 @@ def test_the_page_has_all_parts_with_words_and_nothing_outside_of_it(work):
     assert name == "Egyptian cat"
     assert f"Its five likeliest answers: {name} {share:.0%}, tiger cat " in text
     assert f"Uncovered, {name} gets {share:.0%}." in text
-
-
-@pytest.mark.slow
-def test_the_placeholder_asks_for_the_cat_rather_than_the_cup_and_says_that_it_is_one(monkeypatch):
-    monkeypatch.setattr(own_page, "find_kept", lambda: "")
-    page = make_page()
-    assert "This is a picture of the course, in the place of one of your own." in page
-    assert "espresso rather than Egyptian cat, and Egyptian cat rather than espresso" in page
 
 
 def test_rather_compares_the_likeliest_class_with_a_likely_one_that_lies_elsewhere():

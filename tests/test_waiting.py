@@ -136,6 +136,18 @@ def test_where_no_front_end_names_its_cells_nothing_waits(front, metadata, allow
     assert front.run(CELL, "print('thirty')", metadata, allow_stdin) == ["thirty\n"]
 
 
+def test_only_a_front_end_shows_a_question_about_an_answer_and_the_ticket_comes_first(front):
+    answer = "def make_twelve(w):\n    return w.register_hook(lambda grad: 0 * grad + 12)\n"
+    front.run("setup", f"import torch\nfrom course_utils.exercises import check\n{answer}")
+    ticket, question = front.run("checks", "check(make_twelve)")[:2]
+    assert "make_twelve: passed" in ticket
+    assert question.startswith("A question about your own code")
+    assert front.run("later", "1") == ["1"], "and never below another cell"
+    assert len(front.run("papermill", "check(make_twelve)", metadata={}, allow_stdin=False)) == 1
+    failing = front.run("wrong", "def make_twelve(w): return w.register_hook(abs)\ncheck(make_twelve)")
+    assert "your own code" not in " ".join(failing)
+
+
 @pytest.mark.parametrize("lesson", source.sources(), ids=lambda path: path.stem)
 def test_every_prediction_has_cells_that_wait_and_no_answer_waits(lesson):
     tags = {cell.id: source.tags_of(cell) for cell in source.learner(lesson).cells if cell.cell_type == "code"}

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 import torch
 
@@ -11,18 +10,11 @@ from course_utils.exercises.cases import Numbers
 from course_utils.exercises.edits import Mutant, mutants_of
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import TimeIsUp
-from course_utils.exercises.outcome import Outcome
+from course_utils.exercises.judging import find_first_wrong
 from course_utils.exercises.recorded import VISIBLE_SEED
 
 SEEDS = (VISIBLE_SEED, 1, 20_261)
 SECONDS = 0.5  # that a mutant has for a case
-
-
-class Refused(NamedTuple):
-    """A mutant that the check refuses, and in which words."""
-
-    mutant: Mutant
-    outcome: Outcome
 
 
 @cache
@@ -34,21 +26,19 @@ def made_of(name: str) -> list[Mutant]:
     return list(mutants_of(exercise.page.answers, exercise.namespace, given))
 
 
-def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> tuple[list[Mutant], list[Refused]]:
+def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
     """Try `mutants` in the cases of `SEEDS`; returns those that pass, and those that are refused."""
-    reference, mistakes = exercise.key(VISIBLE_SEED)  # most are refused by these
-    keys = [(VISIBLE_SEED, reference, mistakes.items()), *((seed, *exercise.lazy_key(seed)) for seed in SEEDS[1:])]
+    references = {seed: exercise.lazy_key(seed)[0] for seed in SEEDS}  # most are refused by the first
     for answer in exercise.accepted:
         exercise.observe(answer, VISIBLE_SEED)  # what it imports takes no mutant's time
     passing, refused = [], []
     for mutant in mutants:
-        for seed, reference, mistakes in keys:
+        for seed, reference in references.items():
             got = exercise.observe(mutant.function, seed, SECONDS)
             if got[-1]["raised"] and got[-1]["raised"]["type"] == TimeIsUp.__name__:  # a busy machine must not decide
                 got = exercise.observe(mutant.function, seed, 4 * SECONDS)
-            outcome = exercise.judge(got, reference, mistakes)
-            if not outcome.passed:
-                refused.append(Refused(mutant, outcome))
+            if find_first_wrong(got, reference) is not None:
+                refused.append(mutant)
                 break
         else:
             passing.append(mutant)
@@ -80,7 +70,7 @@ def show_mutants(lesson: str | None = None, exercise: str | None = None) -> int:
         print(f"{len(mutants):>4}{len(refused):>9}{len(passing) - len(unlike):>12}{len(unlike):>6}")
         for mutant in unlike:
             print(f"  {mutant.edit}")
-        for mutant in (each_refused.mutant for each_refused in refused):
+        for mutant in refused:
             if reasons_for(each, mutant):
                 print(f"  declared equivalent, and does not pass: {mutant.edit}")
         for entry in unused_equivalents(each, mutants):
