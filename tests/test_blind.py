@@ -33,9 +33,9 @@ FULL = as_in_the_case(PLAIN)
 @pytest.mark.slow
 @pytest.mark.parametrize("letter", LATER)
 def test_what_is_enough_and_what_is_needed(letter):
-    """On 100 fresh pictures, with one thing alone, and with everything but one thing."""
+    """On 40 fresh pictures, with one thing alone, and with everything but one thing."""
     model, things = blind.network(letter), {*SUSPECTS, *UNNAMED}
-    alone, without = (count(model, count=100, seed=77) for count in (blind.share_of_fish, blind.share_without))
+    alone, without = (count(model, count=40, seed=77) for count in (blind.share_of_fish, blind.share_without))
     assert {what for what in things if alone[what] >= 0.95} == ENOUGH[letter]
     assert {what for what in things if alone[what] <= 0.05} == things - ENOUGH[letter]
     assert {what for what in things if without[what] <= 0.05} == NEEDED[letter]
