@@ -131,7 +131,7 @@ def measure_shape(name: str, given: dict[str, str], look: dict, boxes: list[tupl
 
 
 def besides() -> dict[str, str]:
-    """What a learner can call up that no saved lesson shows; each explorer stands in one as it begins."""
+    """What a learner can call up that no saved lesson shows."""
     parts = ("got `1`, expected `2`", "a cause", "a note", 1, 3)
     findings = tuple(doctor.Finding(status, "`torch`", "details", "do this") for status in doctor.MARKS)
     flow = explorers.GradientFlow("dot product", hooks=[("z", "times 2"), ("z", "print")], step=3)
@@ -139,6 +139,7 @@ def besides() -> dict[str, str]:
     call = explorers.LifeOfACall("plain", hooks=[("forward hook", "relu"), ("forward pre-hook", "global")], step=9)
     return {
         **{f"outcome: {stage}": Outcome("f", stage, *parts)._repr_html_() for stage in Stage},
+        **{name: shown(getattr(explorers, name)()) for name in explorers.__all__},
         "prediction": shown(classroom.predict("gradient_of_square")._widget()),
         "hint": classroom.Note("Hint 1 of 3", ("a nudge",), "→")._repr_html_(),
         "solution": classroom.Note("One answer", symbol="→", code="return 1")._repr_html_(),

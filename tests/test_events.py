@@ -37,6 +37,10 @@ def changed_in_place(tensor, factor):
     return tensor.register_hook(lambda grad: grad.mul_(factor))
 
 
+def another_kind(layer, channel):
+    return layer.register_forward_pre_hook(lambda module, args: None)
+
+
 def read_too_early(tensor):
     seen = []
     tensor.register_hook(lambda grad: seen.append(tensor.grad))
@@ -100,6 +104,8 @@ def no_mean(gradient):
          "returns nothing, so [[-1.75, -2.5], [1.5, 2.75]] goes on; in a right run [[-4.375, -6.25], [3.75, 6.875]]"),
         ("scale_gradient", changed_in_place,
          "receives [100., 100.], changes it in place and returns [1000., 1000.]; in a right run what it received"),
+        ("silence_channel", another_kind, "your answer registers a forward pre-hook on `layer`; the course's "
+         "right answers register a forward hook on `layer`."),
         ("record_gradient", read_too_early, "reads `grad` of `tensor`, which is None then (your line LINE, `tensor."),
         ("record_by_name", stored_itself, "in a right run it holds {'second.x': [46., 48.], 'first.x': [9200., 9600.]"),
         ("hooked", first_stays, "At the end of a `with` block your forward hook on `modules[0]` is not removed; in a "),
