@@ -72,38 +72,28 @@ def test_a_mistake_may_change_an_earlier_one():
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("page", "complaint"),
     [
-        ("@@ Stale.\n-    y = x // by", "mistake `Stale.`: what it changes stands 0 times"),
-        ("@@ Not unique.\n--- twice\n-    pass", "`--- twice` names no answer"),
-        ("@@ Far apart.\n-    y = x / by\n-    return y", "stands 0 times"),
-        ("@@ Nowhere.\n+    pass\n-    y = x / by", "nothing says where the line belongs that is added first"),
-        ("@@ No such answer.\n--- answer 3\n-    pass", "`--- answer 3` names no answer"),
-        ("-    pass", "stands above the first message"),
-        ("@@ A sign.\n?    pass", "a line begins with [?]"),
-    ],
-)
-def test_a_mistake_that_does_not_fit_its_base_is_refused(text, complaint):
-    with pytest.raises(CourseError, match=complaint):
-        parse_page(MISTAKES.format(text))
-
-
-def test_a_line_that_stands_twice_is_no_place():
-    with pytest.raises(CourseError, match="stands 2 times"):
-        apply_changes(["-    x += 1"], "def f(x):\n    x += 1\n    x += 1")
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
+        (MISTAKES.format("@@ Stale.\n-    y = x // by"), "mistake `Stale.`: what it changes stands 0 times"),
+        (MISTAKES.format("@@ Not unique.\n--- twice\n-    pass"), "`--- twice` names no answer"),
+        (MISTAKES.format("@@ Far apart.\n-    y = x / by\n-    return y"), "stands 0 times"),
+        (MISTAKES.format("@@ Nowhere.\n+    pass\n-    y = x / by"), "nothing says where the line belongs"),
+        (MISTAKES.format("@@ No such answer.\n--- answer 3\n-    pass"), "`--- answer 3` names no answer"),
+        (MISTAKES.format("-    pass"), "stands above the first message"),
+        (MISTAKES.format("@@ A sign.\n?    pass"), "a line begins with [?]"),
         ("# halve\n", "no section `## Answers`"),
         (PAGE + "\n## Hint\n\nOne.\n", "no section is called Hint"),
         (PAGE + "\n## Mistakes\n\n```python\nx\n```\n", "a block is called python, where diff is read"),
     ],
 )
-def test_a_page_without_its_form_is_refused(text, complaint):
+def test_a_page_without_its_form_and_a_mistake_that_does_not_fit_its_base_are_refused(page, complaint):
     with pytest.raises(CourseError, match=complaint):
-        parse_page(text)
+        parse_page(page)
+
+
+def test_a_line_that_stands_twice_is_no_place():
+    with pytest.raises(CourseError, match="stands 2 times"):
+        apply_changes(["-    x += 1"], "def f(x):\n    x += 1\n    x += 1")
 
 
 def test_equivalent_edits_are_read_by_operator_and_piece_of_code():
