@@ -1,5 +1,6 @@
 """The committed notebook of a lesson, as its tests read it: what it shows and what it says."""
 
+import re
 from functools import cached_property
 
 import nbformat
@@ -48,6 +49,10 @@ class LessonPage:
     def shows(self, *lines: str) -> bool:
         """Whether the lines stand in the outputs, one after the other; how many spaces there are does not count."""
         return " ".join(" ".join(lines).split()) in self.in_one_line
+
+    def numbers(self, pattern: str) -> list[int]:
+        """The groups of `pattern` where `in_one_line` fits it first, as whole numbers."""
+        return [int(each) for each in re.search(pattern, self.in_one_line).groups()]
 
 
 def why(name: str) -> str:

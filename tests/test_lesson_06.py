@@ -1,6 +1,7 @@
-"""What lesson 06 teaches, found by a second method, and that its committed notebook shows just these values."""
+"""What lesson 06 says about the numbers that its committed notebook shows, and about networks of torchvision."""
 
 import pytest
+import torch
 from lesson_pages import LessonPage, why
 from torch import nn
 from torchvision import models
@@ -10,14 +11,6 @@ from course_utils.vision.networks import load_classifier
 from course_utils.vision.real import REAL
 
 PAGE = LessonPage("06_guided_backprop")
-shows = PAGE.shows
-
-
-def test_the_pencil_example_is_shown_for_every_kind_of_relu():
-    assert shows("1 5 2 2 2 2 2 1 -3 -3 0 0 3 0 4 0 4 0"), "unit, f, R, and what three rules let through"
-    assert shows("backprop: [-7.0, 7.0] deconvnet: [6.0, -4.0] guided: [2.0, 4.0]")
-    for kind in ("nn.ReLU", "in place", "F.relu", "reused"):
-        assert shows(f"{kind} guided [2.0, 4.0], after the block [-7.0, 7.0]")
 
 
 @pytest.mark.parametrize(
@@ -36,16 +29,16 @@ def test_the_pencil_example_is_shown_for_every_kind_of_relu():
     ],
 )
 def test_what_the_explanations_say_was_measured(line, words):
-    assert shows(line)
+    assert PAGE.shows(line)
     assert words in " ".join(why(asked.name) for asked in predictions_of(6))
 
 
-@pytest.mark.slow
 def test_the_counts_of_relus_in_the_words():
     def count(model, kind=nn.ReLU):
         return sum(isinstance(module, kind) for module in model.modules())
 
     assert "GoogLeNet and Inception v3 have no `nn.ReLU` at all, and DenseNet has 120" in PAGE.prose
-    assert count(models.densenet121()) == 120
-    assert count(models.googlenet(init_weights=False)) == count(models.inception_v3(init_weights=False)) == 0
+    with torch.device("meta"):  # nobody needs the weights
+        networks = models.densenet121(), models.googlenet(init_weights=False), models.inception_v3(init_weights=False)
+    assert [count(each) for each in networks] == [120, 0, 0]
     assert count(load_classifier(REAL).model, nn.ReLU6) == 33
