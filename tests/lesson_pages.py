@@ -1,13 +1,12 @@
 """The committed notebook of a lesson, as its tests read it: what it shows and what it says."""
 
-import re
 from functools import cached_property
 
 import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import source
-from course_utils.exercises.engine import find_prediction
+from course_utils.exercises.engine import find_prediction, predictions_of
 
 
 class LessonPage:
@@ -36,6 +35,14 @@ class LessonPage:
         """The text of all Markdown cells with a single space between two words."""
         return " ".join(" ".join(cell.source for cell in self.cells if cell.cell_type == "markdown").split())
 
+    @cached_property
+    def said(self) -> str:
+        """`prose` and what is said of the predictions once somebody has committed, each a text in one line."""
+        found = [
+            text for each in predictions_of(int(self.path.stem[:2])) for text in (each.why, *each.options.values())
+        ]
+        return "\n".join([self.prose, *(" ".join(text.split()) for text in found)])
+
     def printed_by(self, part: str) -> str:
         """What the one code cell whose source contains `part` printed."""
         (cell,) = [cell for cell in self.code if part in cell.source]
@@ -49,10 +56,6 @@ class LessonPage:
     def shows(self, *lines: str) -> bool:
         """Whether the lines stand in the outputs, one after the other; how many spaces there are does not count."""
         return " ".join(" ".join(lines).split()) in self.in_one_line
-
-    def numbers(self, pattern: str) -> list[int]:
-        """The groups of `pattern` where `in_one_line` fits it first, as whole numbers."""
-        return [int(each) for each in re.search(pattern, self.in_one_line).groups()]
 
 
 def why(name: str) -> str:
