@@ -38,10 +38,9 @@ class LessonPage:
     @cached_property
     def said(self) -> str:
         """`prose` and what is said of the predictions once somebody has committed, each a text in one line."""
-        found = [
-            text for each in predictions_of(int(self.path.stem[:2])) for text in (each.why, *each.options.values())
-        ]
-        return "\n".join([self.prose, *(" ".join(text.split()) for text in found)])
+        predictions = predictions_of(source.number_of(self.path))
+        texts = [text for each in predictions for text in (each.why, *each.options.values())]
+        return "\n".join([self.prose, *(" ".join(text.split()) for text in texts)])
 
     def printed_by(self, part: str) -> str:
         """What the one code cell whose source contains `part` printed."""

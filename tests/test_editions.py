@@ -130,23 +130,10 @@ def test_what_a_page_would_load_is_found():
 
 
 @needs_extra
-@pytest.mark.slow
 @each_lesson
-def test_page_and_slides_stand_alone_and_have_all_of_a_lesson(lesson, tmp_path):
-    assert editions.write_handout(lesson.stem, folder=tmp_path) == 0
-    assert slides.write_slides(lesson.stem, everything=True, folder=tmp_path) == 0
-    text, deck = ((tmp_path / f"{lesson.stem}{end}.html").read_text(encoding="utf-8") for end in ("", ".slides"))
-    assert [find(each) for each in (text, deck) for find in (find_loads, find_wordless)] == [[]] * 4
-    assert not re.search(r"<script|In&nbsp;\[", text)
-    folded = read_page(text).select(".celltag_setup .jp-Cell-inputWrapper")
-    assert folded
-    assert all(each.find_parent("details") for each in folded)
-    for prediction in predictions_of(number_of(lesson)):
-        assert html.unescape(text).count(page.show_prediction(prediction)) == 1
-
+def test_slides_have_all_of_a_lesson(lesson):
     built = editions.read_built(lesson)
-    cells = slides.cut(page.flatten_outputs(slides.with_notes(lesson, built))).cells
-    kinds = [cell.metadata["slideshow"]["slide_type"] for cell in cells]
+    cells, kinds = cut(*slides.with_notes(lesson, built).cells)
     notes = "\n".join(cell.source for cell, kind in zip(cells, kinds, strict=True) if kind == "notes")
     words = "".join("".join(cell.source for cell in cells if cell.cell_type == "markdown").split())
     given = [cell for cell in learner(lesson).cells if cell.cell_type == "markdown"]
@@ -160,6 +147,24 @@ def test_page_and_slides_stand_alone_and_have_all_of_a_lesson(lesson, tmp_path):
     assert all(output in outputs for cell in explorers for output in cell.outputs)
     answers = [exercise.source.strip() for exercise in exercises_of(number_of(lesson))]
     assert all(each in notes and each not in shown for each in answers)
+
+
+@needs_extra
+@pytest.mark.slow
+def test_page_and_slides_stand_alone(tmp_path):
+    """The page of every lesson stands in the web site as well, whose tests look at each."""
+    lesson = LESSONS[7]
+    assert editions.write_handout(lesson.stem, folder=tmp_path) == 0
+    assert slides.write_slides(lesson.stem, everything=True, folder=tmp_path) == 0
+    text, deck = ((tmp_path / f"{lesson.stem}{end}.html").read_text(encoding="utf-8") for end in ("", ".slides"))
+    assert [find(each) for each in (text, deck) for find in (find_loads, find_wordless)] == [[]] * 4
+    assert not re.search(r"<script|In&nbsp;\[", text)
+    folded = read_page(text).select(".celltag_setup .jp-Cell-inputWrapper")
+    assert folded
+    assert all(each.find_parent("details") for each in folded)
+    for prediction in predictions_of(7):
+        assert html.unescape(text).count(page.show_prediction(prediction)) == 1
+    _, kinds = cut(*slides.with_notes(lesson, editions.read_built(lesson)).cells)
     assert len(read_page(deck).find_all("section")) == 2 * kinds.count("slide") + kinds.count("subslide")
     assert len(read_page(deck).find_all("aside")) == kinds.count("notes")
 
@@ -366,10 +371,12 @@ def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(tmp_path, wish, se
 
 def test_the_instructors_edition_is_run_and_written_where_it_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(editions.build, "run", lambda notebook, lesson: notebook)  # `test_notebooks` runs the answers
+    # `test_notebooks` runs all answers.
+    ran = lambda notebook, lesson: nbformat.v4.new_notebook(cells=notebook.cells, metadata={"ran": lesson})  # noqa: E731
+    monkeypatch.setattr(editions.build, "run", ran)
     assert editions.write_instructor("01", tmp_path / "new") == 0
     place = Path("new") / "01_tensor_hooks.ipynb"
-    assert nbformat.read(place, as_version=4) == editions.compose(LESSONS[1])
+    assert nbformat.read(place, as_version=4) == ran(editions.compose(LESSONS[1]), "01_tensor_hooks")
     assert str(place) in capsys.readouterr().out
 
 

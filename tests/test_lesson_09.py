@@ -305,13 +305,6 @@ def test_an_in_place_operation_before_a_module_with_a_full_hook_works():
     assert ran == ["hook"]
 
 
-def test_a_linear_layers_node_hands_on_two_parameters_gradients_at_once():
-    handed_on, output = [], torch.nn.Linear(2, 3)(torch.ones(1, 2))
-    output.grad_fn.register_hook(lambda into, arrived: handed_on.extend(each is not None for each in into))
-    output.sum().backward()
-    assert handed_on == [True, False, True]  # bias, input, transposed weight
-
-
 def test_a_backward_that_makes_a_graph_makes_nodes():
     x, names = torch.ones(1, requires_grad=True), []
     y = x.exp()
@@ -338,23 +331,6 @@ def test_hooks_on_the_weight_of_the_old_and_of_todays_weight_norm():
         layer.weight.register_hook(lambda _, ran=ran: ran.append("after the call"))
         output.backward()
         assert ran == after
-
-
-def test_a_tensor_hook_inside_grad_and_inside_vmap():
-    def hooked(x):
-        h, seen[:] = 2 * x, []
-        h.register_hook(lambda grad: seen.append(tuple(grad.shape)))
-        return h
-
-    seen, batch = [], torch.ones(3, 1)
-    torch.func.grad(lambda x: hooked(x).sum())(torch.ones(1))
-    assert seen == [(1,)]
-    with pytest.raises(RuntimeError, match="cannot register a hook"):
-        torch.func.vmap(hooked)(batch.requires_grad_())
-    seen.clear()
-    batch.register_hook(lambda grad: seen.append(tuple(grad.shape)))
-    torch.func.vmap(lambda x: 2 * x)(batch).sum().backward()
-    assert seen == [(3, 1)]
 
 
 def test_a_traced_network_keeps_the_hooks_of_torchs_own_layers_only():
