@@ -6,6 +6,8 @@ import torch
 from lesson_pages import LessonPage
 
 from course_utils.exercises.engine import find_prediction
+from course_utils.lessons import evidence
+from course_utils.scenes.scene import KINDS, scenes
 
 PAGE = LessonPage("07_cam_and_grad_cam")
 shows = PAGE.shows
@@ -31,3 +33,11 @@ def test_what_the_order_of_the_numbers_means():
     told = find_prediction("the_astronaut")
     left = {name: int(re.search(rf"{name} \d+% \d+% (\d+)%", PAGE.in_one_line)[1]) for name in told.options}
     assert min(left, key=left.get) == told.answer
+
+
+def test_the_things_of_a_picture_are_where_they_are_drawn():
+    things, batch = evidence.draw_things(6, seed=907), scenes(6, seed=907)
+    kinds = torch.cat([things.one, things.two]).tolist()
+    masks = torch.stack([batch.masks(KINDS[kind])[number % 6] for number, kind in enumerate(kinds)])
+    assert torch.equal(things.masks, masks)
+    assert torch.equal(things.others, masks.roll(6, 0)), "the other thing of the same picture"

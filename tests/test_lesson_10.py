@@ -236,7 +236,7 @@ def test_the_letters_are_the_four_checkpoints():
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "causes"), [(0, {"fish"}), (1, {"buoy"}), (2, {"stamp"}), (3, {"buoy", "stamp"})])
 def test_each_network_reacts_to_what_its_training_had_beside_the_fish(number, causes):
-    shares = blind.share_of_fish(load_picture_net(number), count=100, seed=77)
+    shares = blind.share_of_fish(load_picture_net(number), count=60, seed=77)  # so many drawn pictures are kept for all
     assert {what for what, share in shares.items() if share >= 0.8} == causes
     assert {what for what, share in shares.items() if share <= 0.1} == {*SUSPECTS, *UNNAMED} - causes
 
