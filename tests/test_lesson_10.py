@@ -99,11 +99,6 @@ def test_the_parts_of_integrated_gradients_add_up_and_more_steps_than_allowed_ar
     assert few[0].sum().item() != pytest.approx(gain.item(), rel=0.01)
 
 
-def test_a_channel_that_tells_two_kinds_of_pictures_apart():
-    responses = torch.tensor([[3.0, 1.0], [2.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
-    assert methods.tells(responses, torch.tensor([True, True, False, False])).tolist() == [3.5 / 4, 3 / 4]
-
-
 def test_a_channel_rises_and_nothing_of_the_network_changes():
     net, grey = load_picture_net(), methods.grey_noise(32)
     dream = taught()["climb"](net, "features.6", 5, grey, steps=4)
