@@ -6,7 +6,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from course_utils.authoring import source
-from course_utils.exercises.engine import find_prediction
+from course_utils.exercises.engine import find_prediction, predictions_of
 
 
 class LessonPage:
@@ -34,6 +34,13 @@ class LessonPage:
     def prose(self) -> str:
         """The text of all Markdown cells with a single space between two words."""
         return " ".join(" ".join(cell.source for cell in self.cells if cell.cell_type == "markdown").split())
+
+    @cached_property
+    def said(self) -> str:
+        """`prose` and what is said of the predictions once somebody has committed, each a text in one line."""
+        predictions = predictions_of(source.number_of(self.path))
+        texts = [text for each in predictions for text in (each.why, *each.options.values())]
+        return "\n".join([self.prose, *(" ".join(text.split()) for text in texts)])
 
     def printed_by(self, part: str) -> str:
         """What the one code cell whose source contains `part` printed."""

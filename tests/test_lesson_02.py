@@ -1,14 +1,11 @@
 """The values that lesson 02 teaches and shows, found by a second method; the memory that `measure_memory` counts."""
 
-import gc
 import itertools
 import re
 
 import pytest
 import torch
 from lesson_pages import LessonPage
-from torch.autograd.graph import saved_tensors_hooks
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.profiler import ProfilerActivity, profile
 
 from course_utils.exercises.engine import exercises_of
@@ -16,30 +13,11 @@ from course_utils.hooks.memory import measure_memory
 
 PAGE = LessonPage("02_retain_grad_or_hook")
 shows = PAGE.shows
+MIB = 2**20
 
 
-def slope(function, values: list[float]) -> list[float]:
-    """The gradient of `function` at `values` by central differences in float64: no autograd takes part."""
-    at = torch.tensor(values, dtype=torch.float64)
-    steps = 0.5 * torch.eye(len(values), dtype=torch.float64)  # exact for functions that are at most quadratic
-    return [(function(at + step) - function(at - step)).item() for step in steps]
-
-
-@pytest.mark.parametrize(
-    ("function", "values", "gradient", "shown"),
-    [
-        (lambda z: (torch.arange(1, 5) * z).sum(), [4, 6, 8, 10], [1, 2, 3, 4], "z.grad = [1.0, 2.0, 3.0, 4.0]"),
-        (lambda y: ((y - 3) ** 2).sum(), [1], [-4], "y.grad = -4 z.grad = 1"),
-        (lambda a: (2 * a).mean(), [1] * 5, [0.4] * 5, f"a.grad = {[0.4] * 5}"),
-    ],
-)
-def test_gradients_by_finite_differences(function, values, gradient, shown):
-    assert slope(function, values) == pytest.approx(gradient)
-    assert shows(shown)
-
-
-def peak_in_the_allocators_log(watch) -> float:
-    """Peak MiB of backward through 16 layers, from the profiler.
+def profiled_peak(watch) -> float:
+    """Peak MiB of backward through 16 layers, from the log of the allocator, which knows nothing of the course.
 
     The activations are held, so that backward frees none of them: the log would count that as less memory.
     """
@@ -47,7 +25,12 @@ def peak_in_the_allocators_log(watch) -> float:
     for _ in range(16):
         held.append(torch.tanh(held[-1]))
         watch(held[-1])
-    return profiled_peak(held[-1].mean().backward) / MIB
+    loss = held[-1].mean()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
+        loss.backward()
+    events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    return max(itertools.accumulate(event.nbytes() for event in events)) / MIB
 
 
 def keep(choose):
@@ -68,7 +51,7 @@ def keep(choose):
 )
 def test_peaks_of_backward(line, watch, expected):
     # One KiB of tolerance: loss.backward() also makes the number 1 that it starts from.
-    assert peak_in_the_allocators_log(watch) == pytest.approx(expected, abs=1 / 1024)
+    assert profiled_peak(watch) == pytest.approx(expected, abs=1 / 1024)
     assert shows(f"{line} {expected:.2f} MiB")
 
 
@@ -89,30 +72,6 @@ def test_memory_that_forward_saves_by_counting():
     assert shows(f"packed as float16 {1024 * 1024 * 2 / MIB:.2f} MiB leaves left alone 2.00 MiB weights left alone 0")
 
 
-@pytest.mark.parametrize(
-    ("pack", "backward", "alive"),
-    [
-        (lambda tensor: tensor, False, True),
-        (lambda tensor: tensor, True, False),
-        (lambda tensor: tensor.detach(), False, False),
-    ],
-)
-def test_only_a_backward_frees_a_saved_result_that_pack_returns_itself(pack, backward, alive):
-    storages = []
-
-    def watch(tensor):
-        storages.append(StorageWeakRef(tensor.untyped_storage()))
-        return pack(tensor)
-
-    with saved_tensors_hooks(watch, lambda packed: packed):
-        result = torch.tanh(torch.ones(2, requires_grad=True))
-    if backward:
-        result.sum().backward()
-    del result
-    gc.collect()
-    assert [not storage.expired() for storage in storages] == [alive]
-
-
 def test_no_right_answer_of_count_saved_bytes_keeps_a_graph_that_is_dropped():
     (exercise,) = [each for each in exercises_of(2) if each.name == "count_saved_bytes"]
     x = torch.zeros(256, 1024, requires_grad=True)
@@ -120,17 +79,6 @@ def test_no_right_answer_of_count_saved_bytes_keeps_a_graph_that_is_dropped():
         with measure_memory() as memory:
             assert answer.function(torch.tanh, x) == MIB
         assert memory.live == 0, answer.source
-
-
-MIB = 2**20
-
-
-def profiled_peak(run):
-    """The peak of the allocator's own log: a second method, which knows nothing of tensors or of the course."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as log:
-        run()
-    events = [event for event in log.profiler.kineto_results.events() if event.name() == "[memory]"]
-    return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
 def test_counts_new_storages_until_the_last_view_is_deleted_also_after_the_block():

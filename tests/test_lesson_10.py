@@ -99,11 +99,6 @@ def test_the_parts_of_integrated_gradients_add_up_and_more_steps_than_allowed_ar
     assert few[0].sum().item() != pytest.approx(gain.item(), rel=0.01)
 
 
-def test_a_channel_that_tells_two_kinds_of_pictures_apart():
-    responses = torch.tensor([[3.0, 1.0], [2.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
-    assert methods.tells(responses, torch.tensor([True, True, False, False])).tolist() == [3.5 / 4, 3 / 4]
-
-
 def test_a_channel_rises_and_nothing_of_the_network_changes():
     net, grey = load_picture_net(), methods.grey_noise(32)
     dream = taught()["climb"](net, "features.6", 5, grey, steps=4)
@@ -174,33 +169,10 @@ def test_what_the_text_says_about_controls_and_pairs():
     assert f"on the cue in {percent(min(points))} to {percent(max(points))} of the pictures" in PAGE.prose
 
 
-def test_what_the_text_says_about_the_collages():
-    mixing, none = ({name: found["share"] for name, found in each["methods"].items()}
-                    for each in TABLES["collages"].values())  # fmt: skip
-    assert f"have {percent(none['f(A_p)'])} of their positive part in the correct half" in PAGE.prose
-    assert f"and {percent(none['f(A_p) - f(0)'])} are left" in PAGE.prose
-    gradients = f"HiResCAM and SmoothGrad have {percent(none['HiResCAM'])} and {percent(none['SmoothGrad on maps'])}"
-    assert gradients in PAGE.prose
-    assert (max(mixing, key=mixing.get), min(mixing, key=mixing.get)) == ("Integrated Gradients", "Grad-CAM")
-    best, least = percent(mixing["Integrated Gradients"]), percent(mixing["Grad-CAM"])
-    assert f"Integrated Gradients comes first with {best}, and Grad-CAM last with {least}" in PAGE.prose
-
-
-def test_what_the_text_says_about_probes_and_channels():
-    probes, told = TABLES["probes"], why("probe_of_a_random_network")
-    (random, drawn_random, more), (trained, drawn, selectivity) = (
-        [probes[name][task][0] for task in ("background", "control", "selectivity")] for name in ("random", "trained")
-    )
-    assert f"from {percent(random)} of the new pictures with random weights, and from {percent(trained)} with" in told
-    assert f"would be right in {percent(probes['commonest']['background'])}" in told
-    assert f"of the pair of things from {percent(drawn)} of the new pictures" in told
-    assert f"With random weights it reads {percent(drawn_random)}, as many as the commonest" in told
-    assert percent(drawn_random) == percent(probes["commonest"]["control"])
-    assert f"{100 * more:.0f} points with random weights. With trained ones it is {100 * selectivity:.0f}" in told
-    assert probes["trained"]["selectivity"][1] < 0 < probes["trained"]["selectivity"][2]
-    assert PAGE.shows("trained best channel: 1.00 where it was chosen, 1.00 on new pictures")
-    found = sorted(re.findall(r"random \d best channel: ([\d.]+) where", PAGE.in_one_line))
-    assert f"It is {found[0]} to {found[-1]} in these three" in why("best_of_96")
+def test_the_order_of_the_methods_in_the_collages():
+    by_method = TABLES["collages"]["two mixing convolutions behind it"]["methods"]
+    shares = {name: found["share"] for name, found in by_method.items()}
+    assert (max(shares, key=shares.get), min(shares, key=shares.get)) == ("Integrated Gradients", "Grad-CAM")
 
 
 def test_the_weights_of_the_vit_have_the_name_that_torchvision_gives_them():
@@ -259,29 +231,18 @@ def test_the_letters_are_the_four_checkpoints():
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "causes"), [(0, {"fish"}), (1, {"buoy"}), (2, {"stamp"}), (3, {"buoy", "stamp"})])
 def test_each_network_reacts_to_what_its_training_had_beside_the_fish(number, causes):
-    shares = blind.share_of_fish(load_picture_net(number), count=100, seed=77)
+    shares = blind.share_of_fish(load_picture_net(number), count=60, seed=77)  # so many drawn pictures are kept for all
     assert {what for what, share in shares.items() if share >= 0.8} == causes
     assert {what for what, share in shares.items() if share <= 0.1} == {*SUSPECTS, *UNNAMED} - causes
 
 
-def test_one_removal_turns_the_answers_of_three_networks_only():
-    case = blind.case_pictures()
-    assert all(blind.says_fish(letter, case).all() for letter in LETTERS)
-    lost = [[(~blind.says_fish(letter, remove(case, each))).sum() for each in SUSPECTS] for letter in LETTERS]
-    assert sum(max(counts) > 10 for counts in lost) == int(find_prediction("taken_away").answer)
-
-
-def test_the_hottest_places_are_as_many_as_the_explanation_says():
-    case, told = blind.case_pictures(), find_prediction("where_hottest")
-    near = torch.stack([grow(case.masks(what), 8) for what in ("fish", "buoy", "stamp")])
-    found = []
-    for letter in LETTERS:
-        found.append(near.flatten(2)[:, range(20), blind.fish_maps(letter, case).flatten(1).argmax(1)].T)
-    assert sum((each.any(1).sum() == 20).item() for each in found) == int(told.answer)
-    (both,) = [each.sum(0).tolist() for each in found if 0 < each[:, 1].sum() < 20 and 0 < each[:, 2].sum() < 20]
-    said = f"In {both[1]} pictures its map is hottest at one of them, in {both[2]} at the other"
-    assert said in why("where_hottest")
-    assert both[1] + both[2] - 20 == 3, "three of these"
+def test_what_the_words_say_about_removals_and_the_hottest_places():
+    worst = re.search(r"the largest number first: \[(.+?)\]", PAGE.in_one_line)[1].split(", ")
+    assert sum(int(lost) > 10 for lost in worst) == int(find_prediction("taken_away").answer)
+    hottest = re.findall(r"hottest at: \{'fish': (\d+), 'buoy': (\d+), 'stamp': (\d+)\}", PAGE.in_one_line)
+    found = [[int(count) for count in each] for each in hottest]
+    assert sum(sum(each) >= 20 for each in found) == int(find_prediction("where_hottest").answer)
+    assert [sum(each) - 20 for each in found if max(each) < 20] == [3], "in three of these the ring is near both"
 
 
 REACTS_TO = dict(zip(LETTERS, [{"fish"}, {"buoy"}, {"stamp"}, {"buoy", "stamp"}], strict=True))
@@ -296,7 +257,6 @@ EACH = [(GIVEN, add(GIVEN, what)) for what in SUSPECTS]
         ("A", "fish", EACH, ACCEPTED),
         ("D", ["stamp", "buoy"], EACH, ACCEPTED),
         ("A", ("fish",), [(FULL, remove(FULL, "fish")), (FULL, remove(FULL, "stamp"))], ACCEPTED),
-        ("A", "cat", EACH, "each cause is one of fish, buoy"),
         ("A", (), EACH, "names no cause"),
         ("A", "fish", [], "list of pairs"),
         ("A", "fish", [(GIVEN, GIVEN.images)], "list of pairs"),
@@ -305,12 +265,7 @@ EACH = [(GIVEN, add(GIVEN, what)) for what in SUSPECTS]
         ("A", "fish", [(GIVEN, Album(add(GIVEN, "fish").shots[::-1]))], "not the same pictures"),
         ("A", "fish", [(EMPTY, add(EMPTY, "fish"))], "fresh pictures that it was given"),
         ("A", "fish", [(Album(GIVEN.shots[:2]), add(Album(GIVEN.shots[:2]), "fish"))], "so few pictures"),
-        ("B", "buoy", EACH[:1], "is never changed"),
-        ("B", "buoy", [(GIVEN, add(add(GIVEN, "buoy"), "sun"))], "only together with something else"),
-        ("B", "water", EACH, "most answers stay as they are"),
         ("D", "buoy", [(FULL, remove(FULL, "buoy"))], "most answers stay as they are"),
-        ("B", "buoy", EACH[1:2], "perhaps any change"),
-        ("D", "buoy", EACH, "something that you do not name"),
         ("B", "buoy", [EACH[1], EACH[4]], "another network"),
     ],
 )

@@ -24,13 +24,6 @@ def test_what_a_hook_replaces_is_what_the_run_ends_with(hook, output):
     assert (run.output.tolist(), run.gradient.tolist(), run.error) == ([[output]], [[0, 0, 0]], "")
 
 
-def test_forward_hooks_fire_on_the_way_and_backward_hooks_on_the_way_back():
-    hooks = [("fc1", BACKWARD), ("fc2", BACKWARD), ("fc2", "forward hook"), ("fc1", "forward hook")]
-    hooks += [("fc1", "forward pre-hook"), ("fc2", "full backward pre-hook"), ("fc1", "forward hook", ZERO)]
-    assert run_with_hooks("small net", hooks).fired == [4, 3, 6, 2, 5, 1, 0]
-    assert run_with_hooks("residual block", [("relu", "forward hook")]).fired == [0, 0], "it is called twice"
-
-
 def test_the_callers_modes_make_no_difference_and_stay():
     expected = tell_hooks("small net", [("fc2", BACKWARD, ZERO)])
     for mode in (torch.no_grad, torch.inference_mode):

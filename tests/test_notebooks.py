@@ -7,6 +7,7 @@ import re
 import nbformat
 import pytest
 from lesson_runs import run_nbval, twice
+from nbval_pictures import WIDGET_VIEW, find_picture_differences
 from PIL import Image, ImageDraw
 
 from course_utils.authoring import build, source
@@ -43,6 +44,8 @@ def test_nbval_agrees_with_every_output_and_again_when_all_answers_are_there(les
 def test_a_page_without_a_kernel_shows_each_widget_how_to_commit_and_answers_below_a_fold(lesson):
     cells = nbformat.read(BUILT[lesson], as_version=4).cells
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    checks = [cell.outputs[0].data["text/plain"] for cell in cells if "check" in source.tags_of(cell)]
+    assert all("not attempted yet" in each for each in checks)
     widgets = [output.data for output in outputs if output.get("metadata", {}).get(build.WIDGET)]
     assert widgets
     for data in widgets:
@@ -56,34 +59,49 @@ def test_a_page_without_a_kernel_shows_each_widget_how_to_commit_and_answers_bel
 
 
 def drawn(*, shift=0, width=320):
-    """A PNG like a small figure on white: a thick line."""
+    """An output with a picture like a small figure on white: a thick line."""
     image = Image.new("RGB", (width, 240), "white")
     ImageDraw.Draw(image).line((40 + shift, 200 + shift, 280 + shift, 40 + shift), fill="#1f77b4", width=3)
     image.save(buffer := io.BytesIO(), "PNG")
-    return base64.b64encode(buffer.getvalue()).decode()
+    return nbformat.v4.new_output("display_data", data={"image/png": base64.b64encode(buffer.getvalue()).decode()})
+
+
+@pytest.mark.parametrize(
+    ("found", "difference"),
+    [
+        ([drawn(shift=1, width=322)], ""),
+        ([drawn(shift=6)], "pixels differ"),
+        ([drawn(width=323)], "size is 323 x 240"),
+        ([], "png: 0 instead of 1"),
+        ([drawn(), nbformat.v4.new_output("display_data", data={WIDGET_VIEW: {}})], "widgets: 1 instead of 0"),
+    ],
+)
+def test_pictures_are_compared_by_what_they_show(found, difference):
+    differences = find_picture_differences(found, [drawn()])
+    assert difference in differences[0] if difference else differences == []
 
 
 @pytest.mark.slow
-def test_nbval_passes_what_agrees_and_names_what_differs(tmp_path):
-    picture = "from IPython.display import Image\nimport base64\nImage(base64.b64decode({!r}), alt='A line')".format
-    png = {"data": {"image/png": drawn(), "text/plain": "<IPython.core.display.Image object>"}}
-    made = [
-        ("print('first line')", [nbformat.v4.new_output("stream", text="first line\n")]),
-        ("print('first line')", [nbformat.v4.new_output("stream", text="another line\n")]),
-        (picture(drawn(shift=1, width=322)), [nbformat.v4.new_output("execute_result", **png)]),
-        (picture(drawn(shift=6)), [nbformat.v4.new_output("execute_result", **png)]),
-        (picture(drawn(width=323)), [nbformat.v4.new_output("execute_result", **png)]),
-        (picture(drawn()), []),
-        ("import ipywidgets\nipywidgets.HTML('hello')", []),
-    ]
-    cells = [nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1) for code, outputs in made]
-    passed, report = run_nbval(nbformat.v4.new_notebook(cells=cells), tmp_path)
-    assert passed == 2, report
-    for difference in (
-        "another line",
-        "pixels differ",
-        "size is 323 x 240",
-        "png: 1 instead of 0",
-        "widgets: 1 instead",
-    ):
-        assert difference in report
+def test_nbval_finds_another_picture_and_what_a_second_run_reveals(tmp_path):
+    picture = drawn(shift=6).data["image/png"]
+    made = {
+        "import torch\nfrom torch.nn.modules import module\nnet = torch.nn.Linear(1, 1)": [],
+        "_ = module.register_module_forward_hook(lambda *_: None)": [],
+        "torch.set_default_dtype(torch.float64)": [],
+        "torch.nn.ReLU.kept = [*getattr(torch.nn.ReLU, 'kept', []), net]; _ = net.register_forward_hook(print)": [],
+        "torch.w = w = getattr(torch, 'w', torch.ones(1, requires_grad=True)); _ = w.register_hook(print)": [],
+        "print(getattr(torch, 'seen', 'first time')); torch.seen = 'again'": [
+            nbformat.v4.new_output("stream", text="first time\n")
+        ],
+        f"from IPython.display import display\ndisplay({{'image/png': {picture!r}}}, raw=True)": [drawn()],
+    }
+    cells = [nbformat.v4.new_code_cell(code, outputs=outputs, execution_count=1) for code, outputs in made.items()]
+    lesson = nbformat.v4.new_notebook(cells=cells)
+    passed, report = run_nbval(twice(lesson, lesson), tmp_path)
+    assert passed == 2 * len(cells) + 3 - 4, report
+    assert report.count("pixels differ") == 2
+    assert re.search(r"hooks on all modules .*: OrderedDict\(\) became .*lambda", report)
+    assert re.search(r"default dtype \(\d+\): torch.float32 became torch.float64", report)
+    assert "count of hooks on modules: 1 became 2" in report
+    assert re.search(r"count of hooks on tensors: \d became \d", report)
+    assert "'first time\\n' == 'again\\n'" in report

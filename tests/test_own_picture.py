@@ -51,18 +51,18 @@ def test_a_network_without_weights_says_so_and_sees_the_square_in_the_middle():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["", "picture_net", "picture_net_misled"])
-def test_a_file_goes_to_the_real_network_and_never_to_the_courses(tmp_path, network):
+def test_a_file_goes_to_the_real_network_and_never_to_the_courses(tmp_path):
     save_image(photograph("chelsea"), tmp_path / "cat.png")
-    own = look_at(network, tmp_path / "cat.png", chosen="tiger cat rather than tabby")
-    assert own.network.name == REAL
+    for network in ("", "picture_net", "picture_net_misled"):
+        own = look_at(network, tmp_path / "cat.png", chosen="tiger cat rather than tabby")
+        assert own.network.name == REAL
     assert str(own).splitlines()[1].startswith("It says: Egyptian cat ")
     assert "the picture, why tiger cat? (3" in show_grad_cams(own).alt
     assert ", why tabby? (1" in show_grad_cams(own).alt
     assert show_grad_cams(own).alt.endswith(", why tiger cat rather than tabby?.")
     assert "matters for tiger cat rather than tabby" in show_gradients(own).alt
     with pytest.raises(CourseError, match=r"knows 1000 classes: there is no 'tiger kat'; did you mean 'tiger cat'"):
-        look_at(network, tmp_path / "cat.png", chosen="tiger kat")
+        look_at("", tmp_path / "cat.png", chosen="tiger kat")
 
 
 def test_a_layer_of_ones_own():

@@ -76,7 +76,6 @@ def test_every_python_command_and_extra_that_is_named_exists():
 
 LESSONS = source.sources()
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob(".github/*.md"), *ROOT.glob("course_utils/*/README.md")]
-NOTEBOOKS = [path for lesson in LESSONS for path in (lesson, source.FOLDER / f"{lesson.stem}.ipynb")]
 OUTSIDE = re.compile(r"https://(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(?:[/?#]\S*)?")
 
 
@@ -121,9 +120,9 @@ def find_broken(markdown, folder, *, lesson):
                 yield f"{link}: there is no such heading"
 
 
-@pytest.mark.parametrize("path", [*PAGES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*PAGES, *LESSONS], ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(path):
-    lesson = path in NOTEBOOKS
+    lesson = path in LESSONS
     assert list(find_broken(text_of(path), source.FOLDER if lesson else path.parent, lesson=lesson)) == []
 
 
