@@ -19,6 +19,7 @@ from course_utils.lessons import inventory
 from course_utils.live.material import lessons, plan_of, settings_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
+from course_utils.root import free_path
 
 SCREENS = {"join": "Join", "votes": "Predict", "class": "Who is where", "help": "Help", "plan": "Plan"}
 PHASES = {"vote": "Vote", "discuss": "Discuss", "again": "Vote again", "reveal": "Reveal"}
@@ -81,7 +82,8 @@ class Room:
 
     def _begin(self, folder: Path) -> None:
         began = self.clock()
-        first = {"key": secrets.token_urlsafe(24), "began": began, "summary": _free_name(folder, began), **BEGINNING}
+        summary = free_path(folder / time.strftime("class-%Y-%m-%d-%H%M%S.json", time.localtime(began)))
+        first = {"key": secrets.token_urlsafe(24), "began": began, "summary": summary.name, **BEGINNING}
         for key, value in first.items():
             if key not in self.store.kept:
                 self.store.put(key, value)
@@ -303,16 +305,6 @@ class Room:
 def count_choices(votes: Mapping[int, Sequence[str]], number: int) -> Counter[str]:
     """How many chose each option, in the first vote (0) or in the second one (1)."""
     return Counter(mine[number] for mine in votes.values() if mine[number])
-
-
-def _free_name(folder: Path, began: float) -> str:
-    """The name of a class's summary, which none in the folder has: two classes of one day leave two files."""
-    stem = time.strftime("class-%Y-%m-%d-%H%M%S", time.localtime(began))
-    name, count = f"{stem}.json", 1
-    while (folder / name).exists():
-        count += 1
-        name = f"{stem}-{count}.json"
-    return name
 
 
 def _says(exercise: Exercise, cause: str) -> bool:
