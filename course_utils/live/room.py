@@ -16,7 +16,7 @@ from course_utils.exercises.declaration import Prediction, predictions_of
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
 from course_utils.lessons import inventory
-from course_utils.live.material import lessons, plan_of, settings_of
+from course_utils.live.material import lessons, plan_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
 from course_utils.root import free_path
@@ -108,21 +108,19 @@ class Room:
         ]
 
     @property
-    def asked(self) -> Prediction | None:
-        """The prediction that the class is at; None in a lesson without one."""
-        return self.predictions.get(self._of_lesson("prediction", ""))
+    def asked(self) -> Prediction:
+        """The prediction that the class is at."""
+        return self.predictions[self._of_lesson("prediction", "")]
 
     @property
     def predictions_here(self) -> list[Prediction]:
         """The predictions of the lesson, in the order in which it asks them."""
-        order = [*settings_of(self.lesson)]
-        mine = [each for each in self.predictions.values() if each.lesson == self.lesson]
-        return sorted(mine, key=lambda each: order.index(each.name) if each.name in order else len(order))
+        return predictions_of(self.lesson)
 
     @property
     def exercises_here(self) -> list[Exercise]:
         """The exercises of the lesson."""
-        return [each for each in self.exercises.values() if each.lesson == self.lesson]
+        return exercises_of(self.lesson)
 
     @property
     def lessons_seen(self) -> list[int]:
@@ -220,6 +218,11 @@ class Room:
                 mine[0] = each.said
         return found
 
+    def rounds(self, prediction: str) -> list[Counter[str]]:
+        """How many chose each option, in the first vote and in the second one."""
+        votes = self.votes(prediction).values()
+        return [Counter(mine[number] for mine in votes if mine[number]) for number in (0, 1)]
+
     @_until_change
     def tries(self, lesson: int) -> dict[tuple[int, str], list[Report]]:
         """What each learner tried in each exercise of a lesson, up to the first pass."""
@@ -243,8 +246,8 @@ class Room:
         self.store.put("lesson", lesson)
         self.store.put(f"seen {int(lesson)}", True)
         self.store.put("countdown", None)
-        if self.asked is None and (first := next(iter(self.predictions_here), None)):
-            self.store.put(f"prediction {self.lesson}", first.name)
+        if self._of_lesson("prediction", "") not in self.predictions:
+            self.store.put(f"prediction {self.lesson}", self.predictions_here[0].name)
 
     def buttons(self) -> dict[str, tuple[Collection[str], Callable[[str], None]]]:
         """What can be pressed: with which values, and what that does."""
@@ -262,7 +265,7 @@ class Room:
             "lesson": (lessons(), self.choose),
             "prediction": ([each.name for each in self.predictions_here], self._ask),
             "ask": (self.predictions, self._ask_from_slide),
-            "phase": (PHASES if self.asked else (), self._go_on),
+            "phase": (PHASES, self._go_on),
             "countdown": (COUNTDOWNS, self._count_down),
             "timer": (("start", "stop"), self._set_timer),
             "at": ([str(number) for number in range(len(self.plan))], partial(put, f"at {self.lesson}")),
@@ -300,11 +303,6 @@ class Room:
     def _set_timer(self, said: str) -> None:
         self.store.put(f"timer {self.lesson}", self.clock() if said == "start" else None)
         self.store.put(f"at {self.lesson}", "0")
-
-
-def count_choices(votes: Mapping[int, Sequence[str]], number: int) -> Counter[str]:
-    """How many chose each option, in the first vote (0) or in the second one (1)."""
-    return Counter(mine[number] for mine in votes.values() if mine[number])
 
 
 def _says(exercise: Exercise, cause: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from course_utils.authoring.item_analysis import answers_in_class, study
 from course_utils.exercises.causes import BESIDES
 from course_utils.lessons.inventory import MOST, WHEN, Change, compare_scores
-from course_utils.live.room import Report, Room, count_choices
+from course_utils.live.room import Report, Room
 from course_utils.root import write_whole
 from course_utils.show import page_templates
 
@@ -80,6 +80,5 @@ def _count_questions(room: Room) -> dict[str, list[int]]:
 
 def _count_right(room: Room, prediction: str) -> list[int]:
     """For the first vote and then the second: how many voted, and how many of them were right."""
-    votes, answer = room.votes(prediction), room.predictions[prediction].answer
-    rounds = [count_choices(votes, number) for number in (0, 1)]
-    return [count for each in rounds for count in (each.total(), each[answer])]
+    answer = room.predictions[prediction].answer
+    return [count for votes in room.rounds(prediction) for count in (votes.total(), votes[answer])]
