@@ -26,7 +26,6 @@ from course_utils.root import CourseError
 
 STOPPED = "the grading was stopped before this was run"
 UNREAD = "the file could not be read"
-NO_EXERCISES = "this lesson has no exercises"
 JUDGE_SECONDS = 10.0  # after which no more of a notebook's answers are judged
 
 
@@ -130,9 +129,7 @@ class _Grading:
             if not submission.reason:
                 data = read_submission(submission)
                 work.kept_as, work.scores = self.memory.recall(submission.student, submission.name, data)
-                if not submission.lesson.exercises:
-                    work.reason = NO_EXERCISES
-                elif not work.scores:
+                if not work.scores:
                     work.notebook = self.desk.ask(read_notebook, data, submission.lesson.name)
         except CourseError as error:
             work.reason = f"{UNREAD}: {error}"
@@ -209,7 +206,7 @@ def _rows(work: _Work) -> Iterator[Score]:
     missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
     unread = unread or DAMAGED in submission.reason
     stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
-    look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
-    about = {"stage": stage, "look_by_hand": look, "reason": reason, "late": submission.late}
+    reason = printable(work.reason, but="\n")
+    about = {"stage": stage, "look_by_hand": not missing, "reason": reason, "late": submission.late}
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
         yield Score(submission.student, submission.name, name, possible=possible, **about)
