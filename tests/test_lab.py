@@ -126,7 +126,7 @@ FULL = (shutil, "disk_usage", lambda folder: SimpleNamespace(free=3e8))
 
 def installed(**versions):  # an empty one means "not installed"
     def distributions(real=module.installed.distributions, **query):
-        if query["name"] not in versions:
+        if query.get("name") not in versions:
             return real(**query)
         version = versions[query["name"]]
         return [SimpleNamespace(version=version)] if version else []
