@@ -234,9 +234,10 @@ class Room:
                     mine.append(each)
         return found
 
-    def questions(self) -> Counter[tuple[str, str]]:
-        """How many answers to questions about learners' own code were right or wrong, by exercise."""
-        return Counter((each.name, each.said) for each in self.reports if each.kind == "question")
+    def questions(self) -> dict[str, list[int]]:
+        """By exercise, how many questions about their own code learners have answered, and how many of them right."""
+        said = Counter((each.name, each.said) for each in self.reports if each.kind == "question")
+        return {name: [said[name, "right"] + said[name, "wrong"], said[name, "right"]] for name, _ in said}
 
     # ---- what the instructor does
 

@@ -37,8 +37,8 @@ class Place(NamedTuple):
     exercise: str
     passed: int
     here: list[tuple[int, int]]
-    right: int = 0
     asked: int = 0
+    right: int = 0
 
 
 class Trouble(NamedTuple):
@@ -90,13 +90,14 @@ def see_question(room: Room) -> dict[str, Any]:
     """The prediction that the class is at, with its code and figure; and the votes, which only a reveal shows."""
     asked = room.asked
     phase, rounds = room.phase(asked.name), room.rounds(asked.name)
+    wrong = [option for option, _ in (rounds[1] or rounds[0]).most_common() if option != asked.answer]
     return {
         "asked": asked,
         "setting": settings_of(room.lesson).get(asked.name, Setting()),
         "phase": phase,
         "voted": rounds[phase == "again"].total(),
         "rounds": rounds,
-        "most": _most_frequent_mistake(asked, rounds[1] or rounds[0]),
+        "most": wrong[0] if wrong else "",
     }
 
 
@@ -128,10 +129,7 @@ def see_places(room: Room) -> list[Place]:
         here[at].append((learner, len(tries.get((learner, at), []))))
     done = Counter(name for (_, name), mine in tries.items() if _is_passed(mine))
     said = room.questions()
-    places = [
-        Place(name, done[name], here[name], said[name, "right"], said[name, "right"] + said[name, "wrong"])
-        for name in names
-    ]
+    places = [Place(name, done[name], here[name], *said.get(name, ())) for name in names]
     return [*places, Place(FINISHED, len(here[FINISHED]), here[FINISHED])]
 
 
@@ -192,11 +190,6 @@ def _see_voters(room: Room) -> dict[str, list[list[str]]]:
             if choice:
                 found[choice][number].append(names[learner])
     return found
-
-
-def _most_frequent_mistake(asked: Prediction, counts: Counter[str]) -> str:
-    wrong = [(option, count) for option, count in counts.most_common() if option != asked.answer]
-    return wrong[0][0] if wrong else ""
 
 
 def _percent_right(asked: Prediction, counts: Counter[str]) -> int | None:

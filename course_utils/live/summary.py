@@ -57,7 +57,7 @@ def summarise(room: Room) -> dict[str, Any]:
         "version": VERSION,
         "lessons": room.lessons_seen,
         "predictions": {name: _count_right(room, name) for name in votes},
-        "questions": _count_questions(room),
+        "questions": room.questions(),
         "learners": learners,
     }
 
@@ -71,11 +71,6 @@ def _compare(scores: Iterable[Mapping[str, int]]) -> Change | None:
 def _causes(tries: Iterable[Report]) -> list[str]:
     causes = [cause for each in tries if each.cause for cause in each.cause.split(BESIDES)]
     return [*dict.fromkeys(causes)]
-
-
-def _count_questions(room: Room) -> dict[str, list[int]]:
-    said = room.questions()
-    return {name: [said[name, "right"] + said[name, "wrong"], said[name, "right"]] for name, _ in said}
 
 
 def _count_right(room: Room, prediction: str) -> list[int]:
