@@ -266,6 +266,12 @@ def test_who_keeps_the_judge_busy_has_no_more_of_it(tmp_path, monkeypatch, no_pr
     assert rows[1].reason.endswith("to judge the answers before this one took too long")
 
 
+def test_a_desk_that_was_given_is_open_afterwards_for_who_compares_texts(no_processes):
+    desk = MagicMock()
+    grade([], crew=Crew(), desk=desk)
+    assert not desk.__exit__.called
+
+
 def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monkeypatch, no_processes):
     put(tmp_path, f"class/ann/{START.name}.ipynb", text=raw_notebook(*AS_A_WHOLE["a better try"]))
     interrupted = MagicMock(wraps=batch.make_notebook_task, side_effect=KeyboardInterrupt)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from course_utils.exercises.declaration import Declaration
@@ -88,7 +89,7 @@ def grade(
     """
     memory = memory or GradingMemory(None)
     stopped = False
-    with desk or Desk() as reader:
+    with nullcontext(desk) if desk else Desk() as reader:  # who has opened it goes on with it
         work = [_Work(each, each.reason or STOPPED) for each in submissions]
         grading = _Grading(work, crew, reader, memory, limits or Limits(), progress)
         try:
