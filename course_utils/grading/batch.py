@@ -204,10 +204,10 @@ def _rows(work: _Work) -> Iterator[Score]:
         yield replace(row, look_by_hand=by_hand, reason=reason, late=submission.late)
     if work.scores:
         return
-    missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
-    unread = unread or DAMAGED in submission.reason
-    stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
+    is_missing = bool(lesson and not submission.path)
+    is_unread = DAMAGED in submission.reason or (lesson and (submission.reason or work.reason.startswith(UNREAD)))
+    stage = NOT_HANDED_IN if is_missing else UNREADABLE if is_unread else NOT_GRADED
     reason = printable(work.reason, but="\n")
-    about = {"stage": stage, "look_by_hand": not missing, "reason": reason, "late": submission.late}
+    about = {"stage": stage, "look_by_hand": not is_missing, "reason": reason, "late": submission.late}
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
         yield Score(submission.student, submission.name, name, possible=possible, **about)
