@@ -64,6 +64,15 @@ def write_whole(path: Path, content: str | bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
+def free_path(path: Path) -> Path:
+    """`path`, or where there is such a file, the first of `name-2`, `name-3` and so on that is free."""
+    found, number = path, 1
+    while found.exists():
+        number += 1
+        found = path.with_stem(f"{path.stem}-{number}")
+    return found
+
+
 def zip_of(files: Mapping[str, bytes]) -> bytes:
     """A zip of `files`, by their path in it. The same files give the same bytes, whatever the machine and day.
 

@@ -48,7 +48,7 @@ from course_utils.grading.sandbox.fork import ForkEngine
 from course_utils.grading.sandbox.key import ask_for_key, make_key
 from course_utils.grading.sandbox.process import ProcessEngine
 from course_utils.grading.sandbox.tasks import CUT, Closing, Ran
-from course_utils.grading.submissions import Lesson, Submission, find_submissions
+from course_utils.grading.submissions import find_submissions
 from course_utils.grading.verdict import compare
 from course_utils.root import ROOT, CourseError
 
@@ -266,6 +266,12 @@ def test_who_keeps_the_judge_busy_has_no_more_of_it(tmp_path, monkeypatch, no_pr
     assert rows[1].reason.endswith("to judge the answers before this one took too long")
 
 
+def test_a_desk_that_was_given_is_open_afterwards_for_who_compares_texts(no_processes):
+    desk = MagicMock()
+    grade([], crew=Crew(), desk=desk)
+    assert not desk.__exit__.called
+
+
 def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monkeypatch, no_processes):
     put(tmp_path, f"class/ann/{START.name}.ipynb", text=raw_notebook(*AS_A_WHOLE["a better try"]))
     interrupted = MagicMock(wraps=batch.make_notebook_task, side_effect=KeyboardInterrupt)
@@ -281,14 +287,11 @@ def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monk
     assert (row.points, row.look_by_hand) == (1, False)
 
 
-def test_without_keys_a_person_looks_and_a_lesson_without_exercises_has_a_row(tmp_path, monkeypatch, no_processes):
+def test_without_keys_a_person_looks(tmp_path, monkeypatch, no_processes):
     give(tmp_path, ann=RIGHT)
     monkeypatch.setattr(batch, "ask_for_key", lambda *_: {}["lost"])
     (row,) = grade_folder(tmp_path).scores
     assert (row.stage, row.look_by_hand, row.reason) == ("not graded", True, "there is no key: KeyError: 'lost'")
-    path = tmp_path / "ann" / f"{START.name}.ipynb"
-    (row,) = grade([Submission("ann", "x", path, Lesson(START.path, ()))], crew=Crew()).scores
-    assert (row.reason, row.look_by_hand) == ("this lesson has no exercises", False)
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path, monkeypatch, no_processes):

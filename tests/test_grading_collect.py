@@ -30,7 +30,7 @@ from course_utils.root import CourseError
         (b"[" * 100_000, "no notebook"),
         (b'{"nbformat": 4, "cells": [' + b"9" * 5000 + b"]}", "no notebook"),
         (raw_notebook("x = 1\n" * 100_000), "code cells hold 600,000 characters"),
-        (b"# %%\nx = 1\n" * 100_000, "holds 1,100,000 characters"),
+        (b"# %%\nx = 1\n" * 100_000, "^it holds 1,100,000 characters"),
         (b"  <!DOCTYPE html>\n<html>", "a page .HTML. that was saved from a browser"),
         (raw_notebook("x")[:20] + b"\n<<<<<<< HEAD\n", "the marks of a conflict between two versions"),
         (b'{"nbformat": 5, "cells": []}', "its nbformat is 5"),

@@ -1,10 +1,9 @@
 """All steps in a row: submissions to scores."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from course_utils.exercises.declaration import Declaration
 from course_utils.grading.answers import CollectedAnswer, CollectedNotebook, read_notebook
@@ -28,7 +27,6 @@ from course_utils.root import CourseError
 
 STOPPED = "the grading was stopped before this was run"
 UNREAD = "the file could not be read"
-NO_EXERCISES = "this lesson has no exercises"
 JUDGE_SECONDS = 10.0  # after which no more of a notebook's answers are judged
 
 
@@ -80,44 +78,47 @@ def grade(
     memory: GradingMemory | None = None,
     comparer: Comparer | None = None,
     limits: Limits | None = None,
-    progress: Callable[[int], AbstractContextManager[Any]] = lambda total: nullcontext(),
+    progress: Callable[..., Iterable] = lambda runs, total: runs,
 ) -> Graded:
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
     `crew` runs the answers; `desk` reads what students wrote; `memory` knows the secret and what an earlier run has
-    graded; `comparer` is the process that will compare, if it has been started. `progress(total)` is entered as
-    `tqdm`'s bar. Ctrl-C ends the running: what ran until then is judged and kept, the rest has rows that say so.
+    graded; `comparer` is the process that will compare, if it has been started. `progress(runs, total=…)` gives
+    the runs, and shows how many these were, as `tqdm` does. Ctrl-C ends the running: what ran until then is judged and
+    kept, the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
     stopped = False
-    with desk or Desk() as reader:
-        grading = _Grading(submissions, crew, reader, memory, limits or Limits())
+    with nullcontext(desk) if desk else Desk() as reader:  # who has opened it goes on with it
+        work = [_Work(each, each.reason or STOPPED) for each in submissions]
+        grading = _Grading(work, crew, reader, memory, limits or Limits(), progress)
         try:
-            grading.run(progress)
+            grading.run()
         except KeyboardInterrupt:
             stopped = True
-    scores = compare([row for each in grading.work for row in _rows(each)], comparer)
+    scores = compare([row for each in work for row in _rows(each)], comparer)
     memory.finish(crew.isolation, complete=not stopped)
     return Graded(scores, memory.isolation, grading.known, stopped, memory.problem)
 
 
+@dataclass
 class _Grading:
-    def __init__(
-        self, submissions: Sequence[Submission], crew: Engine, desk: Desk, memory: GradingMemory, limits: Limits
-    ) -> None:
-        self.work = [_Work(each, each.reason or STOPPED) for each in submissions]
-        self.known, self._keys = 0, {}
-        self._crew, self._desk, self._memory, self._limits = crew, desk, memory, limits
+    work: Sequence[_Work]
+    crew: Engine
+    desk: Desk
+    memory: GradingMemory
+    limits: Limits
+    progress: Callable[..., Iterable]
+    known: int = 0
+    keys: Mapping[str, Key] = field(default_factory=dict)
 
-    def run(self, progress: Callable[[int], AbstractContextManager[Any]]) -> None:
+    def run(self) -> None:
         """Read all, run all answers, and then the notebooks in which one failed."""
         for each in self.work:
             self._read(each)
         self.known = sum(bool(each.scores) for each in self.work)
         unknown = [each for each in self.work if not each.scores]
-        running = [each for each in unknown if each.to_run]
-        with progress(len(running)) as bar:
-            self._run_answers(running, lambda: bar.update() if bar is not None else None)
+        self._run_answers([each for each in unknown if each.to_run])
         for each in unknown:
             if not each.scores and not each.to_run_as_a_whole:
                 self._finish(each)
@@ -128,11 +129,9 @@ class _Grading:
         try:
             if not submission.reason:
                 data = read_submission(submission)
-                work.kept_as, work.scores = self._memory.recall(submission.student, submission.name, data)
-                if not submission.lesson.exercises:
-                    work.reason = NO_EXERCISES
-                elif not work.scores:
-                    work.notebook = self._desk.ask(read_notebook, data, submission.lesson.name)
+                work.kept_as, work.scores = self.memory.recall(submission.student, submission.name, data)
+                if not work.scores:
+                    work.notebook = self.desk.ask(read_notebook, data, submission.lesson.name)
         except CourseError as error:
             work.reason = f"{UNREAD}: {error}"
         except Exception as error:  # it must not cost the class
@@ -141,28 +140,27 @@ class _Grading:
             each.exercise.name: to_score(each.exercise, each.outcome) for each in work.notebook.answers if each.outcome
         }
 
-    def _run_answers(self, running: Sequence[_Work], note: Callable[[], object]) -> None:
+    def _run_answers(self, running: Sequence[_Work]) -> None:
         """Run the answers by themselves, and judge them. They run while the keys are made."""
-        batches = [[make_task(answer, self._memory.secret) for answer in each.to_run] for each in running]
-        results = self._crew.run_all(batches, self._limits) if batches else ()
+        batches = [[make_task(answer, self.memory.secret) for answer in each.to_run] for each in running]
+        runs = self.progress(self.crew.run_all(batches, self.limits) if batches else (), total=len(batches))
         self._make_keys(exercise for each in self.work for exercise in each.asked)
-        for number, rans in results:
+        for number, rans in runs:
             work = running[number]
             for answer, ran in zip(work.to_run, rans, strict=True):
                 work.judged[answer.exercise.name] = self._judge(work, answer.exercise, ran)
                 work.seconds[answer.exercise.name] = ran.seconds
             if not work.to_run_as_a_whole:
                 self._finish(work)
-            note()
 
     def _run_notebooks(self, running: Sequence[_Work]) -> None:
         """Run notebooks as a whole, once each, and keep what is better."""
         asked = [each.to_run_as_a_whole for each in running]
         tasks = [
-            make_notebook_task(each.notebook, exercises, self._memory.secret)
+            make_notebook_task(each.notebook, exercises, self.memory.secret)
             for each, exercises in zip(running, asked, strict=True)
         ]
-        for number, (ran,) in self._crew.run_all([[task] for task in tasks], self._limits) if tasks else ():
+        for number, (ran,) in self.crew.run_all([[task] for task in tasks], self.limits) if tasks else ():
             work = running[number]
             for exercise, part in zip(asked[number], split_ran(ran, len(asked[number])), strict=True):
                 alone, whole = work.judged[exercise.name], self._judge(work, exercise, part)
@@ -171,19 +169,18 @@ class _Grading:
             self._finish(work)
 
     def _make_keys(self, exercises: Iterable[Declaration]) -> None:
-        wanted = {each.name: seed_for(each, self._memory.secret) for each in exercises}
+        wanted = {each.name: seed_for(each, self.memory.secret) for each in exercises}
         try:
-            keys = ask_for_key([*wanted.items()], self._crew.key) if wanted else {}
+            self.keys = ask_for_key([*wanted.items()], self.crew.key) if wanted else {}
         except Exception as error:
-            keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
-        self._keys = keys
+            self.keys = dict.fromkeys(wanted, Key(reason=f"there is no key: {type(error).__name__}: {error}"))
 
     def _judge(self, work: _Work, exercise: Declaration, ran: Ran) -> Score:
         begun = time.monotonic()
         try:
             if work.judge_seconds > JUDGE_SECONDS:
                 raise CourseError("to judge the answers before this one took too long")
-            return self._desk.ask(judge_answer, exercise, self._keys[exercise.name], ran)
+            return self.desk.ask(judge_answer, exercise, self.keys[exercise.name], ran)
         except CourseError as error:
             return to_score(exercise, reason=f"what the answer did could not be judged: {error}")
         finally:
@@ -196,7 +193,7 @@ class _Grading:
             scores.append(replace(work.judged[answer.exercise.name], seconds=seconds, like=answer.like, **whose))
         work.scores = scores  # all of them or, if the user stops it here, none
         if work.scores and all(one.stage != NOT_GRADED for one in work.scores):  # what has no score is run again
-            self._memory.keep(work.kept_as, work.scores)
+            self.memory.keep(work.kept_as, work.scores)
 
 
 def _rows(work: _Work) -> Iterator[Score]:
@@ -207,10 +204,10 @@ def _rows(work: _Work) -> Iterator[Score]:
         yield replace(row, look_by_hand=by_hand, reason=reason, late=submission.late)
     if work.scores:
         return
-    missing, unread = lesson and not submission.path, lesson and (submission.reason or work.reason.startswith(UNREAD))
-    unread = unread or DAMAGED in submission.reason
-    stage = NOT_HANDED_IN if missing else UNREADABLE if unread else NOT_GRADED
-    look, reason = not missing and work.reason != NO_EXERCISES, printable(work.reason, but="\n")
-    about = {"stage": stage, "look_by_hand": look, "reason": reason, "late": submission.late}
+    is_missing = bool(lesson and not submission.path)
+    is_unread = DAMAGED in submission.reason or (lesson and (submission.reason or work.reason.startswith(UNREAD)))
+    stage = NOT_HANDED_IN if is_missing else UNREADABLE if is_unread else NOT_GRADED
+    reason = printable(work.reason, but="\n")
+    about = {"stage": stage, "look_by_hand": not is_missing, "reason": reason, "late": submission.late}
     for name, possible in [(each.name, each.points) for each in (lesson.exercises if lesson else ())] or [("", 0)]:
         yield Score(submission.student, submission.name, name, possible=possible, **about)

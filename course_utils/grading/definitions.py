@@ -88,12 +88,12 @@ def read_cells(data: bytes) -> list[Cell]:
         raise CourseError("it is empty")
     try:
         text = decode(data)
-        if is_script(text):
-            return [read_cell(part) for part in _read_script(text)]
-        notebook = json.loads(text)
+        notebook = None if is_script(text) else json.loads(text)
     except (ValueError, RecursionError) as error:
         why = f"it is not complete JSON in UTF-8, so it was cut off or is no notebook ({error})"
         raise CourseError(_say_what_else_it_is(data) or why) from None
+    if is_script(text):
+        return [read_cell(part) for part in _read_script(text)]
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if version not in (1, 2, 3, 4):
         raise CourseError(f"it is JSON, but no notebook of version 1 to 4: its nbformat is {version}")

@@ -60,7 +60,7 @@ def run(
         found, people = _find(submissions, roster, lesson, desk)
         if student is not None:
             require("Students", student, {each.student for each in found}, "The folder that you grade")
-        bar = functools.partial(tqdm, None, "grading", unit="notebook", delay=0.1)
+        bar = functools.partial(tqdm, desc="grading", unit="notebook", delay=0.1)
         with GradingMemory(report, student) as memory:
             decisions = read_decisions(report)
             graded = grade(found, crew=crew, desk=desk, memory=memory, comparer=comparer, progress=bar)
@@ -87,7 +87,7 @@ def check_work(folder: Path, lesson: str | None = None) -> int:
         raise CourseError(f"there is no lesson in {folder}; `make lab` puts a copy of each lesson there.")
     _end_as_ctrl_c()
     with _make_crew() as crew:
-        graded = grade(submissions, crew=crew, progress=functools.partial(tqdm, None, "checking", unit="lesson"))
+        graded = grade(submissions, crew=crew, progress=functools.partial(tqdm, desc="checking", unit="lesson"))
     for name, rows in itertools.groupby(graded.scores, key=lambda row: row.lesson):
         print(name)
         for row in rows:
@@ -140,7 +140,7 @@ def _find(place, roster, number, desk):
     from course_utils.grading.submissions import find_submissions, name_by_cells, read_lessons
 
     lessons = read_lessons()
-    chosen = {name: each for name, each in lessons.items() if number in (None, name[:2]) and each.exercises}
+    chosen = {name: each for name, each in lessons.items() if number in (None, name[:2])}
     found = name_by_cells(find_submissions(place, lessons), lessons, desk)
     found = [each for each in found if number in (None, each.name[:2]) or not each.lesson]
     handed_in = {each.name: chosen[each.name] for each in found if each.name in chosen}

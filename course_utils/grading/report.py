@@ -25,7 +25,7 @@ from course_utils.root import write_whole
 from course_utils.show import page_templates
 
 if TYPE_CHECKING:
-    from course_utils.authoring.item_analysis import InClass, Study
+    from course_utils.authoring.item_analysis import InClass
 
 NO_SCORE = UNREADABLE, NOT_GRADED, NOT_HANDED_IN = "unreadable", "not graded", "not handed in"
 BEST_FIRST = (*map(str, reversed(Stage)), *NO_SCORE)
@@ -156,18 +156,12 @@ def _points(rows: Sequence[Score]) -> str:
     return f"{neat(sum(row.points for row in rows))} of {sum(row.possible for row in rows)}" if scored else "-"
 
 
-def study_scores(graded: Iterable[Score]) -> "Study":
-    """What the scored answers of a class say about its exercises."""
-    from course_utils.authoring.item_analysis import Answer, study
-
-    said = ((row, row.cause.split(BESIDES) if row.cause else []) for row in graded)
-    return study([Answer(row.student, row.exercise, row.passed, causes) for row, causes in said])
-
-
 def write_pages(
     scores: Sequence[Score], report: Path, isolation: Sequence[str] = (), in_class: "InClass | None" = None
 ) -> None:
     """Write `index.html`, with what `read_class` found, and, in `students`, a page for each student into `report`."""
+    from course_utils.authoring.item_analysis import Answer, study
+
     templates = page_templates()
     templates.filters["neat"] = neat
     templates.globals.update(signs=SIGNS, no_score=NO_SCORE, best_first=BEST_FIRST, most_looks=MOST_LOOKS)
@@ -180,13 +174,15 @@ def write_pages(
     for student, rows in students.items():
         write_whole(report / "students" / files[student], page.render(student=student, rows=rows, exercises=exercises))
     graded = [row for row in scores if row.counts]
+    causes = [row.cause.split(BESIDES) if row.cause else [] for row in graded]
+    answers = [Answer(row.student, row.exercise, row.passed, said) for row, said in zip(graded, causes, strict=True)]
     text = templates.get_template("grading_class.html.j2").render(
         files=files,
         isolation=isolation,
         graded=len(graded),
         lessons=lessons,
         students={student: (rows, _cells(rows, lessons)) for student, rows in students.items()},
-        study=study_scores(graded),
+        study=study(answers),
         effort={name: _effort(mine) for name, mine in group_by(graded, "exercise").items()},
         looks=looks(scores),
         in_class=in_class,

@@ -22,15 +22,11 @@ Cells = dict[str, NotebookNode]  # by their ids
 
 
 class Answer(NamedTuple):
-    """The cell with a learner's answer, and the cell with the task as the learner got it."""
+    """The exercise's name, the cell with a learner's answer, and the cell with the task as the learner got it."""
 
+    name: str
     cell: NotebookNode
     task: NotebookNode
-
-    @property
-    def name(self) -> str:
-        """The exercise's name."""
-        return _defined(self.task)
 
 
 def merge(mine: NotebookNode, new: NotebookNode, base: NotebookNode) -> tuple[NotebookNode, str]:
@@ -62,7 +58,8 @@ def find_answers(mine: NotebookNode, base: NotebookNode) -> dict[str, Answer]:
     old = cells_by_id(base)
     _recognise(mine.cells, old, old)
     answers = [cell for cell in mine.cells if cell.id in old and _is_answer(cell)]
-    return {cell.id: Answer(cell, old[cell.id]) for cell in answers if cell.source != old[cell.id].source}
+    pairs = [(cell, old[cell.id]) for cell in answers if cell.source != old[cell.id].source]
+    return {cell.id: Answer(_defined(task), cell, task) for cell, task in pairs}
 
 
 def move_in(answers: Mapping[str, Answer], mine: NotebookNode, new: NotebookNode, base: NotebookNode) -> None:

@@ -10,7 +10,6 @@ A copy has no outputs: a stored result below a prediction would be its answer.
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,7 @@ from nbformat.corpus.words import generate_corpus_id as new_id
 
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab.merge import Answer, cells_by_id, find_answers, merge, move_in
-from course_utils.root import ASSETS, BACKUPS, PLACEHOLDER, ROOT, CourseError, repository, write_whole
+from course_utils.root import ASSETS, BACKUPS, PLACEHOLDER, ROOT, CourseError, free_path, repository, write_whole
 
 BASE = ".base"
 
@@ -148,16 +147,8 @@ def _update(path: Path, edition: bytes, known: bytes | None, moved: Mapping[str,
         words += f" Exercises that came from another lesson, with your answers: {names}."
     backup = None
     if path.exists():
-        backup = _choose_backup(path)
+        backup = free_path(path.parent / BACKUPS / f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}.ipynb")
         write_whole(backup, mine)
         words += f" The file as it was: {BACKUPS}/{backup.name}."
     write_whole(path.resolve(), nbformat.writes(merged) + "\n")
     return Update(f"{path.name}: a new edition, {words}", path, backup)
-
-
-def _choose_backup(path: Path) -> Path:
-    """A name that no file has yet, with the time."""
-    stem = f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}"
-    ends = ("" if number == 1 else f"-{number}" for number in count(1))
-    places = (path.parent / BACKUPS / f"{stem}{end}.ipynb" for end in ends)
-    return next(place for place in places if not place.exists())

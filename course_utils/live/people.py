@@ -66,11 +66,6 @@ class People:
         return self._store.kept["code"]
 
     @property
-    def locked(self) -> bool:
-        """Whether only those come in who have been here before."""
-        return self._store.kept.get("locked") == "yes"
-
-    @property
     def here(self) -> dict[int, Learner]:
         """All who came in and were not removed, by their numbers."""
         return {number: each for number, each in self.all.items() if not each.removed}
@@ -130,7 +125,7 @@ class People:
         if not _same(code, self.code):
             self.wrong_codes += 1
             raise Refused(WRONG_CODE)
-        if self.locked:
+        if self._store.kept["locked"] == "yes":
             raise Refused(LOCKED)
 
     def _make_learner(self, name: str, address: str, now: float) -> Learner:

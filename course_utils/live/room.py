@@ -3,23 +3,23 @@
 Everything here is what learners say of themselves, so nothing of it is ever scored.
 """
 
-import functools
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from course_utils.authoring.pace import Step
 from course_utils.exercises.causes import BESIDES
 from course_utils.exercises.declaration import Prediction, predictions_of
 from course_utils.exercises.engine import Exercise, exercises_of
 from course_utils.exercises.outcome import Stage
 from course_utils.lessons import inventory
-from course_utils.live.material import lessons, plan_of, settings_of
+from course_utils.live.material import lessons, plan_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
+from course_utils.root import free_path
 
 SCREENS = {"join": "Join", "votes": "Predict", "class": "Who is where", "help": "Help", "plan": "Plan"}
 PHASES = {"vote": "Vote", "discuss": "Discuss", "again": "Vote again", "reveal": "Reveal"}
@@ -54,14 +54,12 @@ Found = TypeVar("Found")
 def _until_change(find: Callable[..., Found]) -> Callable[..., Found]:
     """Remember what a method of a room finds until anything that the room keeps changes: many pages show the same."""
 
-    @functools.wraps(find)
+    @wraps(find)
     def remember(room: "Room", *about: Any) -> Found:
-        if room.remembered.get("changes") != room.store.changes:
-            room.remembered = {"changes": room.store.changes}
-        key = find.__name__, about
-        if key not in room.remembered:
-            room.remembered[key] = find(room, *about)
-        return room.remembered[key]
+        derived, key = room.store.derived, (find.__name__, about)
+        if key not in derived:
+            derived[key] = find(room, *about)
+        return derived[key]
 
     return remember
 
@@ -71,7 +69,6 @@ class Room:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, roster: Sequence[str] = ()) -> None:
         self.store, self.clock = Store(path), clock
-        self.remembered: dict[Any, Any] = {}
         self.exercises = {each.name: each for each in exercises_of()}
         self.predictions = {each.name: each for each in predictions_of()}
         self.people = People(self.store, roster)
@@ -85,7 +82,8 @@ class Room:
 
     def _begin(self, folder: Path) -> None:
         began = self.clock()
-        first = {"key": secrets.token_urlsafe(24), "began": began, "summary": _free_name(folder, began), **BEGINNING}
+        summary = free_path(folder / time.strftime("class-%Y-%m-%d-%H%M%S.json", time.localtime(began)))
+        first = {"key": secrets.token_urlsafe(24), "began": began, "summary": summary.name, **BEGINNING}
         for key, value in first.items():
             if key not in self.store.kept:
                 self.store.put(key, value)
@@ -110,26 +108,19 @@ class Room:
         ]
 
     @property
-    def asked(self) -> Prediction | None:
-        """The prediction that the class is at; None in a lesson without one."""
-        return self.predictions.get(self._of_lesson("prediction", ""))
+    def asked(self) -> Prediction:
+        """The prediction that the class is at."""
+        return self.predictions[self._of_lesson("prediction", "")]
 
     @property
     def predictions_here(self) -> list[Prediction]:
         """The predictions of the lesson, in the order in which it asks them."""
-        order = [*settings_of(self.lesson)]
-        mine = [each for each in self.predictions.values() if each.lesson == self.lesson]
-        return sorted(mine, key=lambda each: order.index(each.name) if each.name in order else len(order))
+        return predictions_of(self.lesson)
 
     @property
     def exercises_here(self) -> list[Exercise]:
         """The exercises of the lesson."""
-        return [each for each in self.exercises.values() if each.lesson == self.lesson]
-
-    @property
-    def plan(self) -> list[Step]:
-        """The lesson's plan for 90 minutes."""
-        return self._plan
+        return exercises_of(self.lesson)
 
     @property
     def lessons_seen(self) -> list[int]:
@@ -227,6 +218,11 @@ class Room:
                 mine[0] = each.said
         return found
 
+    def rounds(self, prediction: str) -> list[Counter[str]]:
+        """How many chose each option, in the first vote and in the second one."""
+        votes = self.votes(prediction).values()
+        return [Counter(mine[number] for mine in votes if mine[number]) for number in (0, 1)]
+
     @_until_change
     def tries(self, lesson: int) -> dict[tuple[int, str], list[Report]]:
         """What each learner tried in each exercise of a lesson, up to the first pass."""
@@ -238,97 +234,76 @@ class Room:
                     mine.append(each)
         return found
 
-    def questions(self) -> Counter[tuple[str, str]]:
-        """How many answers to questions about learners' own code were right or wrong, by exercise."""
-        return Counter((each.name, each.said) for each in self.reports if each.kind == "question")
+    def questions(self) -> dict[str, list[int]]:
+        """By exercise, how many questions about their own code learners have answered, and how many of them right."""
+        said = Counter((each.name, each.said) for each in self.reports if each.kind == "question")
+        return {name: [said[name, "right"] + said[name, "wrong"], said[name, "right"]] for name, _ in said}
 
     # ---- what the instructor does
 
     def choose(self, lesson: str) -> None:
         """Go to a lesson (`01`), where it was left. Raises `CourseError` where there is none."""
-        self._plan = plan_of(int(lesson))
+        self.plan = plan_of(int(lesson))
         self.store.put("lesson", lesson)
         self.store.put(f"seen {int(lesson)}", True)
         self.store.put("countdown", None)
-        if self.asked is None and (first := next(iter(self.predictions_here), None)):
-            self.store.put(f"prediction {self.lesson}", first.name)
+        if self._of_lesson("prediction", "") not in self.predictions:
+            self.store.put(f"prediction {self.lesson}", self.predictions_here[0].name)
 
-    def buttons(self) -> dict[str, Collection[str]]:
-        """What can be pressed, and with which values."""
-        people = self.people.here.values()
+    def buttons(self) -> dict[str, tuple[Collection[str], Callable[[str], None]]]:
+        """What can be pressed: with which values, and what that does."""
+        people, put = self.people.here, self.store.put
+        numbers = [str(number) for number in people]
         return {
-            "screen": SCREENS,
-            "names": SWITCHES,
-            "waits": SWITCHES,
-            "locked": SWITCHES,
-            "code": ("new",),
-            "remove": [str(each.number) for each in people],
-            "remove_address": {each.address for each in people},
-            "remove_later": [str(each.number) for each in people],
-            "lesson": lessons(),
-            "prediction": [each.name for each in self.predictions_here],
-            "ask": self.predictions,
-            "phase": PHASES if self.asked else (),
-            "countdown": COUNTDOWNS,
-            "timer": ("start", "stop"),
-            "at": [str(number) for number in range(len(self.plan))],
+            "screen": (SCREENS, partial(put, "screen")),
+            "names": (SWITCHES, partial(put, "names")),
+            "waits": (SWITCHES, partial(put, "waits")),
+            "locked": (SWITCHES, partial(put, "locked")),
+            "code": (("new",), lambda _: self.people.change_code()),
+            "remove": (numbers, lambda value: self.people.remove([int(value)])),
+            "remove_address": ({each.address for each in people.values()}, self._remove_address),
+            "remove_later": (numbers, self._remove_later),
+            "lesson": (lessons(), self.choose),
+            "prediction": ([each.name for each in self.predictions_here], self._ask),
+            "ask": (self.predictions, self._ask_from_slide),
+            "phase": (PHASES, self._go_on),
+            "countdown": (COUNTDOWNS, self._count_down),
+            "timer": (("start", "stop"), self._set_timer),
+            "at": ([str(number) for number in range(len(self.plan))], partial(put, f"at {self.lesson}")),
         }
 
     def act(self, what: str, value: str) -> None:
         """Do what the instructor pressed. Raises `Unknown` for what is on no button."""
-        if value not in self.buttons().get(what, ()):
+        values, do = self.buttons().get(what, ((), None))
+        if value not in values:
             raise Unknown("There is no such button")
-        if what == "code":
-            self.people.change_code()
-        elif what == "lesson":
-            self.choose(value)
-        elif what == "ask":  # from a slide
-            self.choose(f"{self.predictions[value].lesson:02d}")
-            self._move("prediction", value)
-            self.store.put("screen", "votes")
-        elif what.startswith("remove"):
-            self.people.remove(self._chosen(what, value))
-        elif what == "countdown":
-            self.store.put("countdown", self.clock() + int(value) if int(value) else None)
-        elif what in ("screen", "names", "waits", "locked"):
-            self.store.put(what, value)
-        else:
-            self._move(what, value)
+        do(value)
 
-    def _chosen(self, what: str, value: str) -> list[int]:
-        people = self.people.here
-        if what == "remove_address":
-            return [number for number, each in people.items() if each.address == value]
-        if what == "remove_later":
-            return [number for number in people if number >= int(value)]
-        return [int(value)]
+    def _remove_address(self, address: str) -> None:
+        self.people.remove([number for number, each in self.people.here.items() if each.address == address])
 
-    def _move(self, what: str, value: str) -> None:
-        """Go on in the lesson: to a prediction, a step of it, or a row of the plan."""
-        if what == "phase":
-            self.store.put(f"phase {self.asked.name}", value)
-        elif what == "timer":
-            self.store.put(f"timer {self.lesson}", self.clock() if value == "start" else None)
-            self.store.put(f"at {self.lesson}", "0")
-        else:
-            self.store.put(f"{what} {self.lesson}", value)
-        if what in ("phase", "prediction"):
-            self.store.put("countdown", None)
+    def _remove_later(self, first: str) -> None:
+        self.people.remove([number for number in self.people.here if number >= int(first)])
 
+    def _ask(self, prediction: str) -> None:
+        self.store.put(f"prediction {self.lesson}", prediction)
+        self.store.put("countdown", None)
 
-def count_choices(votes: Mapping[int, Sequence[str]], number: int) -> Counter[str]:
-    """How many chose each option, in the first vote (0) or in the second one (1)."""
-    return Counter(mine[number] for mine in votes.values() if mine[number])
+    def _ask_from_slide(self, prediction: str) -> None:
+        self.choose(f"{self.predictions[prediction].lesson:02d}")
+        self._ask(prediction)
+        self.store.put("screen", "votes")
 
+    def _go_on(self, phase: str) -> None:
+        self.store.put(f"phase {self.asked.name}", phase)
+        self.store.put("countdown", None)
 
-def _free_name(folder: Path, began: float) -> str:
-    """The name of a class's summary, which none in the folder has: two classes of one day leave two files."""
-    stem = time.strftime("class-%Y-%m-%d-%H%M%S", time.localtime(began))
-    name, count = f"{stem}.json", 1
-    while (folder / name).exists():
-        count += 1
-        name = f"{stem}-{count}.json"
-    return name
+    def _count_down(self, seconds: str) -> None:
+        self.store.put("countdown", self.clock() + int(seconds) if int(seconds) else None)
+
+    def _set_timer(self, said: str) -> None:
+        self.store.put(f"timer {self.lesson}", self.clock() if said == "start" else None)
+        self.store.put(f"at {self.lesson}", "0")
 
 
 def _says(exercise: Exercise, cause: str) -> bool:

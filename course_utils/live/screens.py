@@ -12,7 +12,7 @@ from course_utils.exercises.declaration import Prediction
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.outcome import Stage
 from course_utils.live.material import Setting, settings_of
-from course_utils.live.room import Report, Room, count_choices
+from course_utils.live.room import Report, Room
 
 STUCK = 10 * 60  # seconds
 MOST_CAUSES = 5
@@ -37,8 +37,8 @@ class Place(NamedTuple):
     exercise: str
     passed: int
     here: list[tuple[int, int]]
-    right: int = 0
     asked: int = 0
+    right: int = 0
 
 
 class Trouble(NamedTuple):
@@ -89,34 +89,33 @@ def see_private(room: Room) -> dict[str, Any]:
 def see_question(room: Room) -> dict[str, Any]:
     """The prediction that the class is at, with its code and figure; and the votes, which only a reveal shows."""
     asked = room.asked
-    if asked is None:
-        return {"asked": None}
-    votes, phase = room.votes(asked.name), room.phase(asked.name)
-    rounds = [count_choices(votes, number) for number in (0, 1)]
+    phase, rounds = room.phase(asked.name), room.rounds(asked.name)
+    wrong = [option for option, _ in (rounds[1] or rounds[0]).most_common() if option != asked.answer]
     return {
         "asked": asked,
         "setting": settings_of(room.lesson).get(asked.name, Setting()),
         "phase": phase,
         "voted": rounds[phase == "again"].total(),
         "rounds": rounds,
-        "most": _most_frequent_mistake(asked, rounds[1] or rounds[0]),
+        "most": wrong[0] if wrong else "",
     }
 
 
 def advise(room: Room) -> str:
     """What the share of right votes says about the next step, by Mazur's rule; "" after the reveal."""
     asked = room.asked
-    phase = room.phase(asked.name) if asked else "reveal"
-    if asked is None or phase == "reveal":
+    phase = room.phase(asked.name)
+    first, second = (_percent_right(asked, votes) for votes in room.rounds(asked.name))
+    if phase == "reveal":
         return ""
-    votes = room.votes(asked.name)
-    first, second = (_percent_right(asked, count_choices(votes, number)) for number in (0, 1))
-    if phase != "again":
-        return WAIT if first is None else _advise_first(first)
-    if second is None:
+    if (second if phase == "again" else first) is None:
         return WAIT
-    said = NOT_BETTER if second < LEAST else BETTER
-    return said.format(second, first or 0)
+    if phase == "again":
+        said = NOT_BETTER if second < LEAST else BETTER
+        return said.format(second, first or 0)
+    if first < LEAST:
+        return EXPLAIN
+    return DISCUSS if first <= MOST else GO_ON
 
 
 def see_places(room: Room) -> list[Place]:
@@ -126,14 +125,11 @@ def see_places(room: Room) -> list[Place]:
     here = defaultdict(list)
     for learner in room.people.here:
         passed = {name for name in names if _is_passed(tries.get((learner, name), []))}
-        at = _find_place(names, passed, last.get(learner, names[0] if names else FINISHED))
+        at = _find_place(names, passed, last.get(learner, names[0]))
         here[at].append((learner, len(tries.get((learner, at), []))))
     done = Counter(name for (_, name), mine in tries.items() if _is_passed(mine))
     said = room.questions()
-    places = [
-        Place(name, done[name], here[name], said[name, "right"], said[name, "right"] + said[name, "wrong"])
-        for name in names
-    ]
+    places = [Place(name, done[name], here[name], *said.get(name, ())) for name in names]
     return [*places, Place(FINISHED, len(here[FINISHED]), here[FINISHED])]
 
 
@@ -170,7 +166,7 @@ def see_ballot(room: Room, learner: int) -> dict[str, Any]:
     """What one learner sees on a phone: a question only while it is projected, and the answer after the reveal."""
     person, asked = room.people.here[learner], room.asked
     seen = {"person": person, "asked": None}
-    if asked is None or room.store.kept["screen"] != "votes":
+    if room.store.kept["screen"] != "votes":
         return seen
     first, second = room.votes(asked.name).get(learner, ("", ""))
     question = see_question(room)
@@ -189,26 +185,15 @@ def _see_voters(room: Room) -> dict[str, list[list[str]]]:
     """By option, the names of those who chose it, in the first vote and in the second one."""
     names = room.people.names
     found: dict[str, list[list[str]]] = defaultdict(lambda: [[], []])
-    for learner, choices in room.votes(room.asked.name if room.asked else "").items():
+    for learner, choices in room.votes(room.asked.name).items():
         for number, choice in enumerate(choices):
             if choice:
                 found[choice][number].append(names[learner])
     return found
 
 
-def _most_frequent_mistake(asked: Prediction, counts: Counter[str]) -> str:
-    wrong = [(option, count) for option, count in counts.most_common() if option != asked.answer]
-    return wrong[0][0] if wrong else ""
-
-
 def _percent_right(asked: Prediction, counts: Counter[str]) -> int | None:
     return round(100 * counts[asked.answer] / counts.total()) if counts else None
-
-
-def _advise_first(percent: int) -> str:
-    if percent < LEAST:
-        return EXPLAIN
-    return DISCUSS if percent <= MOST else GO_ON
 
 
 def _is_passed(tries: Sequence[Report]) -> bool:
@@ -217,8 +202,6 @@ def _is_passed(tries: Sequence[Report]) -> bool:
 
 def _find_place(names: Sequence[str], passed: set[str], last: str) -> str:
     """The exercise tried last, or the first after it, and then of all, that is not passed."""
-    if last not in names:
-        return FINISHED
     start = names.index(last)
     return next((name for name in [*names[start:], *names[:start]] if name not in passed), FINISHED)
 

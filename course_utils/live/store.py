@@ -33,13 +33,13 @@ class Store:
             raise CourseError(BUSY) from None
         rows = self._file.execute("SELECT key, value FROM kept ORDER BY number")
         self.kept: dict[str, Any] = {key: json.loads(value) for key, value in rows}
-        self.changes = 0  # so many since the file was opened
+        self.derived: dict[Any, Any] = {}  # what anybody has made of it, until it changes
         self._unsaved: dict[str, str] = {}
 
     def put(self, key: str, value: Any) -> None:
         """Keep anything that JSON can hold, in the place of what had the key."""
         self.kept[key] = value
-        self.changes += 1
+        self.derived.clear()
         self._unsaved[key] = json.dumps(value)
 
     def save(self) -> None:

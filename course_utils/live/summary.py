@@ -8,7 +8,7 @@ from typing import Any
 from course_utils.authoring.item_analysis import answers_in_class, study
 from course_utils.exercises.causes import BESIDES
 from course_utils.lessons.inventory import MOST, WHEN, Change, compare_scores
-from course_utils.live.room import Report, Room, count_choices
+from course_utils.live.room import Report, Room
 from course_utils.root import write_whole
 from course_utils.show import page_templates
 
@@ -57,7 +57,7 @@ def summarise(room: Room) -> dict[str, Any]:
         "version": VERSION,
         "lessons": room.lessons_seen,
         "predictions": {name: _count_right(room, name) for name in votes},
-        "questions": _count_questions(room),
+        "questions": room.questions(),
         "learners": learners,
     }
 
@@ -73,13 +73,7 @@ def _causes(tries: Iterable[Report]) -> list[str]:
     return [*dict.fromkeys(causes)]
 
 
-def _count_questions(room: Room) -> dict[str, list[int]]:
-    said = room.questions()
-    return {name: [said[name, "right"] + said[name, "wrong"], said[name, "right"]] for name, _ in said}
-
-
 def _count_right(room: Room, prediction: str) -> list[int]:
     """For the first vote and then the second: how many voted, and how many of them were right."""
-    votes, answer = room.votes(prediction), room.predictions[prediction].answer
-    rounds = [count_choices(votes, number) for number in (0, 1)]
-    return [count for each in rounds for count in (each.total(), each[answer])]
+    answer = room.predictions[prediction].answer
+    return [count for votes in room.rounds(prediction) for count in (votes.total(), votes[answer])]
