@@ -10,7 +10,6 @@ stays fair where not everybody has answered the same items. All intervals are th
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -268,8 +267,9 @@ def _headings(lesson: int) -> dict[str, list[str]]:
     for cell in learner(*choose([f"{lesson:02d}"])).cells:
         tags = tags_of(cell)
         if cell.cell_type == "markdown":
-            for marks, title in re.findall(r"^(##+) (.+)$", pace.FENCED.sub("", cell.source), re.MULTILINE):
-                above = {level: text for level, text in above.items() if level < len(marks)} | {len(marks): title}
+            for level, title, _ in pace.split_at_headings(cell.source):
+                if level > 1:
+                    above = {over: text for over, text in above.items() if over < level} | {level: title}
         elif "answer" in tags:
             found[defined_name(cell.source)] = [*above.values()]
         elif "predict" in tags and (name := called_with(cell.source, "predict")):
