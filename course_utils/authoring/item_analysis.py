@@ -207,11 +207,11 @@ def _correlate(right: np.ndarray, rest: np.ndarray) -> Estimate | None:
     return Estimate(found.statistic, *found.confidence_interval())
 
 
-def choose_topics(items: Iterable[Item], most: int = MOST_TOPICS) -> list[tuple[Item, str, int]]:
+def choose_topics(items: Iterable[Item]) -> list[tuple[Item, str, int]]:
     """Item, its most frequent misconception, and students; the most frequent first, without items that look broken."""
     sound = [item for item in items if item.said and not {REVERSED, HARD} & {*item.doubts}]
     found = [(item, said, students) for item in sound for said, students in item.said[:1] if students > 1]
-    return sorted(found, key=lambda topic: -topic[2])[:most]
+    return sorted(found, key=lambda topic: -topic[2])[:MOST_TOPICS]
 
 
 def answers_in_class(said: Mapping[str, Any]) -> list[Answer]:

@@ -425,10 +425,6 @@ class GradientFlow(Explorer):
         rows = ("graph", *STEPS), self._own, ("at", "guess", "commit"), "picture", "verdict", "sentence", "problem"
         super().__init__(controls, [*rows, ("node", "action", "add", "clear"), self._chips])
 
-    @property
-    def _hooks(self) -> list[tuple[str, str]]:
-        return [switch.hook for switch in self._switches if switch.value]
-
     def _make_switch(self, node: str, action: str) -> widgets.ToggleButton:
         switch = widgets.ToggleButton(value=True, layout={"width": "auto"})
         switch.hook = (node, action)
@@ -485,6 +481,7 @@ class GradientFlow(Explorer):
 
     def look(self, step: int, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""
-        stopped = Backward(self._graph, self._hooks, step, self._expected)
+        hooks = [switch.hook for switch in self._switches if switch.value]
+        stopped = Backward(self._graph, hooks, step, self._expected)
         verdict = " ".join(judge(stopped, name) for name in stopped.expected)
         return View(draw(stopped), tell(stopped), more={"verdict": markup.make_verdict(verdict)})
