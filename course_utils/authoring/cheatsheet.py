@@ -15,6 +15,7 @@ from markdown_it import MarkdownIt
 from nbformat import NotebookNode
 
 from course_utils.authoring.editions import BUILD, read_built, write_and_say
+from course_utils.authoring.pace import split_at_headings
 from course_utils.authoring.source import choose
 from course_utils.root import ASSETS
 
@@ -22,7 +23,6 @@ COLUMNS = ("Call", "Runs", "Returns")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 POINT = re.compile(r"^- \*\*(\w+):\*\* (.+(?:\n +.+)*)", re.MULTILINE)
 NUMBERED = re.compile(r"^\d+\. (.+(?:\n +.+)*)", re.MULTILINE)
-TOPIC = re.compile(r"^##(#?) (.+)$", re.MULTILINE)
 
 
 def write_cheatsheet(folder: Path = BUILD / "cheatsheet") -> int:
@@ -61,9 +61,9 @@ def _html(markdown: str) -> str:
 
 def read_table(prose: str) -> dict[str, list[list[str]]]:
     """The sections of the lesson's core that describe hooks, each with a row for every kind: its `COLUMNS` as HTML."""
-    table, section, parts = {}, "", TOPIC.split(prose)
-    for level, heading, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-        section = section if level else heading
+    table, section = {}, ""
+    for level, heading, text in split_at_headings(prose):
+        section = heading if level == 2 else section
         said = dict(POINT.findall(text))
         if said.keys() >= set(COLUMNS) and not section.startswith("More: "):
             table.setdefault(section, []).append([_html(said[column]) for column in COLUMNS])

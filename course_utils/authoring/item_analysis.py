@@ -10,7 +10,6 @@ stays fair where not everybody has answered the same items. All intervals are th
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -208,11 +207,11 @@ def _correlate(right: np.ndarray, rest: np.ndarray) -> Estimate | None:
     return Estimate(found.statistic, *found.confidence_interval())
 
 
-def choose_topics(items: Iterable[Item], most: int = MOST_TOPICS) -> list[tuple[Item, str, int]]:
+def choose_topics(items: Iterable[Item]) -> list[tuple[Item, str, int]]:
     """Item, its most frequent misconception, and students; the most frequent first, without items that look broken."""
     sound = [item for item in items if item.said and not {REVERSED, HARD} & {*item.doubts}]
     found = [(item, said, students) for item in sound for said, students in item.said[:1] if students > 1]
-    return sorted(found, key=lambda topic: -topic[2])[:most]
+    return sorted(found, key=lambda topic: -topic[2])[:MOST_TOPICS]
 
 
 def answers_in_class(said: Mapping[str, Any]) -> list[Answer]:
@@ -268,8 +267,9 @@ def _headings(lesson: int) -> dict[str, list[str]]:
     for cell in learner(*choose([f"{lesson:02d}"])).cells:
         tags = tags_of(cell)
         if cell.cell_type == "markdown":
-            for marks, title in re.findall(r"^(##+) (.+)$", pace.FENCED.sub("", cell.source), re.MULTILINE):
-                above = {level: text for level, text in above.items() if level < len(marks)} | {len(marks): title}
+            for level, title, _ in pace.split_at_headings(cell.source):
+                if level > 1:
+                    above = {over: text for over, text in above.items() if over < level} | {level: title}
         elif "answer" in tags:
             found[defined_name(cell.source)] = [*above.values()]
         elif "predict" in tags and (name := called_with(cell.source, "predict")):

@@ -21,7 +21,6 @@ REFERENCE = "09"  # the lesson that is looked up and not read: of it only the ex
 CORE, MORE, LOCAL = "core", "more", "local"
 LINE = re.compile(r"^\*\*Minutes:\*\* counted.*$", re.MULTILINE)  # where a lesson will say how long it takes
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-HEADING = re.compile(r"(#+) +(?:More: +)?(.+)")
 POINTS = re.compile(r"(\d+) points?\b")
 WRONG_OPTION = re.compile(r"^- \[ \].*\n(?:  .*\n)*", re.MULTILINE)  # only those who chose it read what it says
 ROW = re.compile(r"^\| (\d+) to (\d+) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
@@ -87,10 +86,10 @@ def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
         tags = set(cell.metadata.get("tags", []))
         if "instructor" in tags:
             continue
-        for text in _pieces(cell, tags):
-            heading = HEADING.match(text) if cell.cell_type == "markdown" else None
-            if heading:
-                level, title = len(heading[1]), heading[2].strip()
+        is_text = cell.cell_type == "markdown" and "sealed" not in tags
+        for level, title, text in split_at_headings(cell.source) if is_text else [(0, "", cell.source)]:
+            if level:
+                title = title.removeprefix("More: ")
                 section = title if level == 2 else section
                 if level <= ends:
                     kind, because, ends = CORE, "", 0
@@ -101,11 +100,19 @@ def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
     return found
 
 
-def _pieces(cell: "NotebookNode", tags: set[str]) -> list[str]:
-    """The cell's text; that of Markdown in pieces, which begin with a heading each."""
-    if cell.cell_type == "code" or "sealed" in tags:
-        return [cell.source]
-    return [piece for piece in re.split(r"^(?=##+ )", cell.source, flags=re.MULTILINE) if piece]
+def split_at_headings(text: str) -> list[tuple[int, str, str]]:
+    """The pieces of a text in Markdown, each from its heading on: the heading's level and title, and the whole piece.
+
+    A piece before the first heading has the level 0. What looks like a heading in a block of code is none.
+    """
+    pieces, fenced = [""], False
+    for line in text.splitlines(keepends=True):
+        fenced ^= line.startswith("```")
+        if line.startswith("#") and not fenced:
+            pieces.append("")
+        pieces[-1] += line
+    found = [(re.match(r"(#*) ?(.*)", piece), piece) for piece in pieces if piece.strip()]
+    return [(len(start[1]), start[2], piece) for start, piece in found]
 
 
 def _reading(text: str, cell: "NotebookNode", tags: set[str], number: str) -> float:

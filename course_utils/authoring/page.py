@@ -63,12 +63,8 @@ def draw_formulas(rendered: str) -> str:
 
 def show_prediction(prediction: Prediction) -> str:
     """The question and its options as HTML; the answer is not in it."""
-    options = "".join(f"<li>{_inline(option)}</li>" for option in prediction.options)
-    return f'<div class="predict"><p><b>Predict:</b> {_inline(prediction.question)}</p><ul>{options}</ul></div>'
-
-
-def _inline(text: str) -> str:
-    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", code_spans(text))
+    options = "".join(f"<li>{code_spans(option)}</li>" for option in prediction.options)
+    return f'<div class="predict"><p><b>Predict:</b> {code_spans(prediction.question)}</p><ul>{options}</ul></div>'
 
 
 def export(notebook: NotebookNode, *, about: str = "", reveal: tuple[str, ...] = ()) -> str:

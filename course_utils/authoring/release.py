@@ -53,7 +53,7 @@ HINTS = re.compile(r"course_utils/assets/sealed_")  # the files that hold them
 KNOWN = {*keyword.kwlist, *dir(builtins), "F", "nn", "self", "torch"}  # names that nobody chooses
 
 
-def write_release(output: Path | None = None, nbgrader: Path | None = None) -> int:
+def write_release(output: Path = TARGET, nbgrader: Path | None = None) -> int:
     """Write the release to `output`, or an nbgrader course to `nbgrader`; `CourseError` where it cannot be.
 
     It holds the hints of the lessons' sources, but for those that would complete an answer.
@@ -62,14 +62,14 @@ def write_release(output: Path | None = None, nbgrader: Path | None = None) -> i
         print(*write_assignments(nbgrader), sep="\n")
         print(f"Next:  cd {nbgrader} && nbgrader generate_assignment ASSIGNMENT")
         return 0
-    target, exercises = Path(output or TARGET), exercises_of()
+    exercises = exercises_of()
     files = collect_files(ROOT) | record_results()
     print("Searching all texts for the answers …", flush=True)
     taught = find_taught(files, exercises)
     hints = leave_out_hints(files, exercises, taught)
-    write_whole(target, zip_of({f"{FOLDER}/{name}": content for name, content in files.items()}))
+    write_whole(output, zip_of({f"{FOLDER}/{name}": content for name, content in files.items()}))
     there = f"{len(files)} files, {sum(hints.values())} of {sum(len(each.all_hints) for each in exercises)} hints"
-    print(f"{target}: {there}, {target.stat().st_size / 1e6:.1f} MB. It was searched for the answers, and has none.")
+    print(f"{output}: {there}, {output.stat().st_size / 1e6:.1f} MB. It was searched for the answers, and has none.")
     print(f"The lessons and the library teach nearly the whole answer to {', '.join(taught) or 'no exercise'}.")
     return 0
 

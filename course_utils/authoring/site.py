@@ -145,25 +145,16 @@ def fold(notebook: NotebookNode, frames: Sequence[str] = (), answers: bool = Fal
             unexplained.discard(called_with(cell.source, "why"))
             look.tags = ["remove-input"]
         elif "check" in tags:
-            _replace_check(cell)
+            cell.update(source=find(called_with(cell.source, "check")).source.strip(), outputs=[])
             look = NotebookNode(tags=["hide-input" if answers else "remove-cell"])
             look.mystnb = {"code_prompt_show": "One answer"}
         elif unexplained and cell.get("outputs"):
             look.tags.append("hide-output")
         if "explore" in tags and frames:
-            _add_frames(cell, frames)
+            stills = "".join(map(show_frame, frames))
+            cell.outputs[0].data["text/html"] += f"<details><summary>With other settings</summary>{stills}</details>"
         cell.metadata = look
     return notebook
-
-
-def _replace_check(cell: NotebookNode) -> None:
-    exercise = find(called_with(cell.source, "check"))
-    cell.update(source=exercise.source.strip(), outputs=[])
-
-
-def _add_frames(cell: NotebookNode, frames: Sequence[str]) -> None:
-    stills = "".join(show_frame(call) for call in frames)
-    cell.outputs[0].data["text/html"] += f"<details><summary>With other settings</summary>{stills}</details>"
 
 
 def show_frame(call: str) -> str:

@@ -78,7 +78,7 @@ def follow_plan(path: Path, notebook: NotebookNode) -> NotebookNode:
         if "instructor" not in tags:  # a note goes with what it stands behind
             is_core = cell.id in core
         if cell.cell_type == "markdown" and "instructor" not in tags:
-            pieces = _split_at_headings(cell.source)
+            pieces = pace.split_at_headings(cell.source)
             home = [_stays_for_home(title, in_the_room) for _, title, _ in pieces]
             cell.source = "".join(part for (_, _, part), away in zip(pieces, home, strict=True) if not away)
             at_home = home[-1]
@@ -141,12 +141,10 @@ class _Slides:
         self.shown = ""  # "code", "output" or "question", if the slide has one already
         self.bare = False  # has it nothing but its heading?
 
-    def add(self, part: NotebookNode | str, kind: str = "-", tag: str = "") -> None:
+    def add(self, part: NotebookNode | str, kind: str = "-") -> None:
         """Add a cell, or a text as a cell; `kind` is what it begins: "slide", "subslide", "notes" or "-", nothing."""
         cell = nbformat.v4.new_markdown_cell(part) if isinstance(part, str) else part
         cell.metadata["slideshow"] = {"slide_type": kind}
-        if tag:
-            cell.metadata["tags"] = [tag]
         cell.id = f"s{len(self.cells)}"
         self.cells.append(cell)
 
@@ -157,10 +155,10 @@ class _Slides:
 
     def add_text(self, text: str, leads: bool) -> None:
         """Add a text, cut at its headings. `leads`: is there code next, which its end is about?"""
-        pieces = _split_at_headings(NOT_FOR_A_CLASS.sub("", text).replace(*NEXT))
+        pieces = pace.split_at_headings(NOT_FOR_A_CLASS.sub("", text).replace(*NEXT))
         for level, title, part in pieces:
             if level:
-                self.heading, self.shown = title, ""
+                self.heading, self.shown = title.replace("`", ""), ""
             elif self.shown:
                 part = self._add_finding(part, leads and len(pieces) == 1)
                 if not part:
@@ -176,7 +174,7 @@ class _Slides:
         found, rest = _split_first_paragraph(text) if leads else (text, "")
         if leads and not rest:  # one paragraph before code is about that code
             return text
-        self.add(found, tag="found")
+        self.add(nbformat.v4.new_markdown_cell(found, metadata={"tags": ["found"]}))
         return rest
 
     def _kind_of_text(self, level: int) -> str:
@@ -216,17 +214,6 @@ class _Slides:
             self.add(f"**The answer**\n\n```python\n{exercise.source.strip()}\n```", "notes")
             mistakes = teacher_texts().mistakes(exercise)
             self.add(f"**Mistakes to expect, in the words of the check**\n\n{mistakes}", "notes")
-
-
-def _split_at_headings(text: str) -> list[tuple[int, str, str]]:
-    parts, fenced = [""], False
-    for line in text.splitlines(keepends=True):
-        fenced ^= line.startswith("```")
-        if line.startswith("#") and not fenced:
-            parts.append("")
-        parts[-1] += line
-    found = [(re.match(r"(#*) ?(.*)", part), part) for part in parts if part.strip()]
-    return [(len(start[1]), start[2].replace("`", ""), part) for start, part in found]
 
 
 def _split_first_paragraph(text: str) -> tuple[str, str]:

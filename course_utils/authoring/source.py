@@ -26,12 +26,8 @@ if TYPE_CHECKING:
 FOLDER = ROOT / "notebooks"
 SEALED = "sealed"  # the tag of cells for the package alone; see `seal`
 PRIVATE = (SEALED, "instructor")  # the tags of cells that no learner gets
-CELL_METADATA = (
-    "jp-MarkdownHeadingCollapsed",
-    "jupyter",
-    "slideshow",
-    "tags",
-)  # what a source may set; a cell's title becomes its id
+# What a source may set, beside a cell's title, which becomes its id.
+CELL_METADATA = ("jp-MarkdownHeadingCollapsed", "jupyter", "tags")
 PARAMETERS = {"network": "own_network", "image": "own_image", "layer": "own_layer", "chosen": "own_class"}
 UNNUMBERED = re.compile(r"^(##+ (?:More: )?Exercise)(?= · )", re.MULTILINE)
 _LANGUAGE = {"codemirror_mode": {"name": "ipython", "version": 3}, "file_extension": ".py", "name": "python"}

@@ -46,11 +46,8 @@ class Recipe:
     seed: int = 1
 
 
-def choose_recipe(number: int) -> Recipe:
-    """Return the recipe of the network at this place in `FISH_IS`."""
-    if number >= networks.FIRST_SLIM:
-        return Recipe(pairs=3200, alone=600, empty=200, epochs=6)
-    return Recipe() if number < 2 else Recipe(epochs=5)
+# One for each of `FISH_IS`.
+RECIPES = 2 * (Recipe(),) + 2 * (Recipe(epochs=5),) + 3 * (Recipe(pairs=3200, alone=600, empty=200, epochs=6),)
 
 
 class Pupil(nn.Module):
@@ -181,7 +178,7 @@ def main(measure: bool = False, folder: Path = ASSETS) -> int:
         next_step = "" if measure else ", drawn, then training"
         print(f"{path.name}: {learned}{next_step}", flush=True)
         if not measure:
-            save_weights(train(number, choose_recipe(number)), path)
+            save_weights(train(number, RECIPES[number]), path)
         model = load_picture_net(number, folder)
         if number < networks.FIRST_SLIM:  # the others have learned one answer only
             print(f"  {networks.measure(model, scenes(1000, seed=901))}", flush=True)  # unseen by any training

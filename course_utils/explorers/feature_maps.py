@@ -4,9 +4,8 @@ A feature map is what one channel of a layer computes from a picture: (h, w). A 
 """
 
 import functools
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ipywidgets as widgets
 import torch
@@ -17,7 +16,7 @@ from course_utils.explorers.markup import make_label
 from course_utils.explorers.own_picture import Chosen, OwnPicture, Subject, load_real, read_scene
 from course_utils.explorers.panel import Explorer, View, begin, make_choice, make_slider, name_place
 from course_utils.explorers.pointing import PointedPicture
-from course_utils.hooks.record import Recording, record
+from course_utils.hooks.record import record
 from course_utils.root import CourseError
 from course_utils.scenes.scene import KINDS, scene
 from course_utils.vision import pictures, real
@@ -26,7 +25,7 @@ from course_utils.vision.scores import share_on
 from course_utils.vision.toys import EDGES, make_edge_net
 
 SHOWN_LAYERS = (nn.Conv2d, nn.ReLU, nn.MaxPool2d)
-NOISE = 1e-6
+NOISE = 1e-6  # what rounding leaves of a sum that is 0: stretched to full light, it would look like a response
 PANEL, THUMB, GAP, WORDS = 220, 79, 4, 20  # pixels: 3 · 220 + 4 · 4 and 8 · 79 + 9 · 4 are about the same
 SHEET = 3 * (PANEL + GAP) + GAP, PANEL + THUMB + 2 * WORDS + 4 * GAP
 NETWORKS = {
@@ -61,10 +60,8 @@ class PictureMaps:
 @functools.cache
 def load_network(network: str) -> Classifier:
     """Load one of `NETWORKS`, once. Raises `CourseError` for weights that cannot be read."""
-    if network == EDGES:
-        transform, note = load_classifier("picture_net").transform, "Its four kernels were made by hand."
-        directions = ("right", "left", "down", "up")
-        return Classifier(EDGES, make_edge_net(), transform, directions, pretrained=True, several=True, note=note)
+    if network == EDGES:  # which takes the same pictures, and is asked for its maps alone
+        return replace(load_classifier("picture_net"), name=EDGES, model=make_edge_net())
     return load_real() if network == real.REAL else load_classifier(network)
 
 
@@ -72,8 +69,7 @@ def load_network(network: str) -> Classifier:
 def find_maps(network: str, picture: Subject) -> PictureMaps:
     """Run a picture through one of `NETWORKS`, and keep the maps of convolutions, ReLUs and pools.
 
-    Of the real network: `real.LAYERS`. A layer that runs twice has a number in its name. The last few are kept. Raises
-    as `load_network`.
+    Of the real network: `real.LAYERS`. The last few are kept. Raises as `load_network`.
     """
     found = load_network(network)
     x = found.transform(picture.image)
@@ -81,24 +77,12 @@ def find_maps(network: str, picture: Subject) -> PictureMaps:
     shown = real.LAYERS if network == real.REAL else [each for each in SHOWN_LAYERS if each in types]
     with torch.no_grad(), record(found.model, *shown) as seen:
         logits = found.model(x[None])
-    answer, masks = "", {}
+    answer = ""
     if network == real.REAL:
         ((name, share),) = found.best(logits[0], 1)
         answer = f"{NETWORKS[network]} says: {name} ({share:.0%})."
-    for kind, mask in picture.masks.items():
-        masks[kind] = pictures.undo_colours(found, found.transform(mask.float().expand(3, -1, -1)))[0] > 0.5
-    return PictureMaps(network, picture.title, pictures.undo_colours(found, x), masks, _name_maps(seen), answer)
-
-
-def _name_maps(seen: Recording) -> dict[str, Tensor]:
-    layers, runs = {}, Counter()
-    for call in seen.calls:
-        runs[call.layer] += 1
-        if call.output.dim() == 4:  # a ReLU between linear layers makes no maps
-            name = call.layer if len(seen[call.layer].calls) == 1 else f"{call.layer} (run {runs[call.layer]})"
-            # 0 is what rounding left of a sum that is 0: stretched to full light, it would look like a response.
-            layers[name] = torch.where(call.output[0].abs() > NOISE, call.output[0], 0)
-    return layers
+    layers = {call.layer: torch.where(call.output[0].abs() > NOISE, call.output[0], 0) for call in seen.calls}
+    return PictureMaps(network, picture.title, pictures.undo_colours(found, x), picture.masks, layers, answer)
 
 
 @functools.lru_cache(maxsize=8)

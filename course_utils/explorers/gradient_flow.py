@@ -30,6 +30,7 @@ HEAD = 13  # the head of an arrow, before the hooks
 CHARACTER = 7.83  # the width of a monospaced character of 13 px, the smallest size in use
 LABELS = 68  # the column of words in a card: value, gradient, .grad
 FAINT = 0.55
+REDRAWN = ("graph", "lines", "draw")  # the controls that lead to another graph
 MOST_CHARACTERS = 22  # a longer vector continues on the next line
 
 
@@ -95,13 +96,10 @@ def tell(backward: Backward) -> str:
     return " ".join(sentences)
 
 
-def judge(backward: Backward) -> str:
-    """Say of each gradient that was expected whether it is the one that arrived; "" where none was expected."""
-    return " ".join(_judge(backward, name, expected) for name, expected in backward.expected.items())
-
-
-def _judge(backward: Backward, name: str, expected: Tensor) -> str:
-    done, number = backward.past.get(name), format_tensor(expected)
+def judge(backward: Backward, name: str) -> str:
+    """Say of the gradient that was expected of a tensor whether it is the one that arrived."""
+    expected, done = backward.expected[name], backward.past.get(name)
+    number = format_tensor(expected)
     if name not in backward.steps:
         return f"You expected {number} at {name}, but no gradient reaches {name}."
     if not done:
@@ -427,10 +425,6 @@ class GradientFlow(Explorer):
         rows = ("graph", *STEPS), self._own, ("at", "guess", "commit"), "picture", "verdict", "sentence", "problem"
         super().__init__(controls, [*rows, ("node", "action", "add", "clear"), self._chips])
 
-    @property
-    def _hooks(self) -> list[tuple[str, str]]:
-        return [switch.hook for switch in self._switches if switch.value]
-
     def _make_switch(self, node: str, action: str) -> widgets.ToggleButton:
         switch = widgets.ToggleButton(value=True, layout={"width": "auto"})
         switch.hook = (node, action)
@@ -444,47 +438,37 @@ class GradientFlow(Explorer):
         self._graph = graphs.parse(self.controls["lines"].value if own else EXAMPLES[self.controls["graph"].value])
         self._switches = [each for each in self._switches if own and each.hook[0] in self._graph.hookable]
         self.put_steps(0, Backward(self._graph).last_step, 0)
-        self._list_tensors()
-        self._forget()
 
     use_lines = use_draw = use_graph
 
-    def _list_tensors(self) -> None:
-        names = self._graph.hookable
-        self.controls["node"].options = {self._graph.name_with_senders(name): name for name in names}
-        self.controls["at"].options = names
-        self.controls["node"].value = self.controls["at"].value = names[0]
-
-    def _forget(self) -> None:
-        self._expected = {}  # it was the answer to another question
-
-    use_switch = _forget
-
     def use_add(self) -> None:
-        self._forget()
         self._switches.append(self._make_switch(self.controls["node"].value, self.controls["action"].value))
-        self.controls["step"].value = 0  # nothing is told before it is asked for
 
     def use_clear(self) -> None:
-        self._forget()
         self._switches = []
-        self.controls["step"].value = 0
 
     def use_commit(self) -> None:
-        """Fix what is expected, and go back to where backward has not begun."""
+        """Fix what is expected."""
         guess = self.controls["guess"].value
         try:
             expected = torch.tensor(literal_eval(guess.strip()), dtype=torch.float32)
         except (ValueError, SyntaxError, TypeError, RuntimeError):
             raise CourseError(f"{guess!r} is no gradient: type a number such as 3, or a list such as [1, 2].") from None
         self._expected = {self.controls["at"].value: expected}
-        self.controls["step"].value = 0
 
     use_guess = use_commit
 
     def fit(self, name: str) -> None:
-        if not name:
-            self._list_tensors()
+        """List the tensors and the hooks. What was expected belongs to these, and a new one begins before backward."""
+        if name in ("", *REDRAWN):
+            names = self._graph.hookable
+            self.controls["node"].options = {self._graph.name_with_senders(each): each for each in names}
+            self.controls["at"].options = names
+            self.controls["node"].value = self.controls["at"].value = names[0]
+        if name in (*REDRAWN, "switch", "add", "clear"):
+            self._expected = {}  # it was the answer to another question
+        if name in ("add", "clear", "commit", "guess"):
+            self.controls["step"].value = 0  # nothing is told before it is asked for
         for switch in self._switches:
             node, action = switch.hook
             switch.description = f"{node}: {ACTIONS[action].code}, {'on' if switch.value else 'off'}"
@@ -497,5 +481,7 @@ class GradientFlow(Explorer):
 
     def look(self, step: int, **_: object) -> View:
         """Tell the chosen step of backward, with the hooks that are switched on."""
-        stopped = Backward(self._graph, self._hooks, step, self._expected)
-        return View(draw(stopped), tell(stopped), more={"verdict": markup.make_verdict(judge(stopped))})
+        hooks = [switch.hook for switch in self._switches if switch.value]
+        stopped = Backward(self._graph, hooks, step, self._expected)
+        verdict = " ".join(judge(stopped, name) for name in stopped.expected)
+        return View(draw(stopped), tell(stopped), more={"verdict": markup.make_verdict(verdict)})

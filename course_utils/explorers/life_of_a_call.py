@@ -261,7 +261,7 @@ class LifeOfACall(Explorer):
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks", layout={"width": "100px"}),
             **make_steps(1, len(self._stops), step),
             "skipped": widgets.Checkbox(description="Also stop at parts that are skipped", indent=False),
-            "choices": widgets.HBox(),
+            "choices": widgets.HBox(layout=WRAPPED),
             **{name: widgets.HTML() for name in ("registered", "parts", *BESIDE)},
         }
         wide = {"flex": "1 1 330px", "min_width": "0"}
@@ -290,7 +290,8 @@ class LifeOfACall(Explorer):
             controls[kind].description = f"{place or 'model'}: {kind}"  # "the model" would not fit
             controls[kind].value = (kind, place) in self._hooks
         if name in ("", "clear", "relu", *HOOK_KINDS):
-            self._list_choices()
+            hooks = [*dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks), NO_OTHER]
+            self.put_buttons("choices", "Predict: which hook fires next?", {f"said {each}": each for each in hooks})
         controls["clear"].disabled = not self._hooks
 
     def _change_call(self, name: str) -> None:
@@ -312,14 +313,6 @@ class LifeOfACall(Explorer):
         self._stops = choose_stops(self._moments, self.controls["skipped"].value)
         reached = sum(stop <= moment for stop in self._stops)
         self.put_steps(1, len(self._stops), reached)
-
-    def _list_choices(self) -> None:
-        said = dict.fromkeys(f"{where or MODEL}: {kind}" for kind, where in self._hooks)
-        buttons = [widgets.Button(description=each, layout={"width": "auto"}) for each in [*said, NO_OTHER]]
-        for button in buttons:
-            self.watch(f"said {button.description}", button)
-        row = [markup.make_label("Predict: which hook fires next?"), *buttons]
-        self.put("choices", widgets.HBox(row, layout=WRAPPED))
 
     def _compare(self, said: str) -> None:
         step, actual, words = self.controls["step"], NO_OTHER, "no hook fires any more"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from course_utils.explorers import markup
 from course_utils.explorers.graph import format_tensor
-from course_utils.explorers.markup import BLUE, MONO, ORANGE, draw_box, draw_text, make_label, px
+from course_utils.explorers.markup import BLUE, MONO, ORANGE, draw_box, draw_text, px
 from course_utils.explorers.panel import STEPS, WRAPPED, Explorer, View, make_choice, make_steps
 from course_utils.hooks.inventory import CALL_KINDS
 from course_utils.hooks.record import map_tensors, tensors_in, watch_gradient
@@ -42,6 +42,11 @@ class Placement(NamedTuple):
     module: str
     kind: str
     effect: str = LOOK
+
+    @property
+    def title(self) -> str:
+        """Which hook it is, in a sentence."""
+        return f"the {self.kind} on {self.module or 'the model'}"
 
     def __str__(self) -> str:
         return f"{self.module or 'the model'}: {self.kind}, {self.effect}"
@@ -92,6 +97,7 @@ class HookedRun:
     Where the call raised, `error` has the first sentence, and `output` and `gradient` are None.
     """
 
+    hooks: list[Placement]
     x: Tensor
     types: dict[str, str] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
@@ -118,7 +124,7 @@ class HookedRun:
     def see_gradient(self, name: str, call: int, gradient: Tensor) -> None:
         self.events.append(Event("gradient", name, call, value=gradient.clone()))
 
-    def run_hook(self, number: int, placement: "Placement", module: nn.Module, *seen: Any) -> Any:
+    def run_hook(self, number: int, placement: Placement, module: nn.Module, *seen: Any) -> Any:
         """Do what a hook does, and note it. Backward comes to the last call of a module first."""
         name, kind, effect = placement
         told = {words: tensors_in(seen[place])[0].detach().clone() for words, place in TOLD[kind].items()}
@@ -141,7 +147,7 @@ def run_with_hooks(model: str, hooks: Iterable[Sequence[str]] = ()) -> HookedRun
     placements, example = read_placements(model, hooks), MODELS[model]
     with ExitStack() as stack:
         network, x = example.make(), torch.tensor([example.x], dtype=torch.float32, requires_grad=True)
-        run = HookedRun(x.detach())
+        run = HookedRun(placements, x.detach())
         for name, module in network.named_modules():
             run.types[name] = type(module).__name__ + (", in place" if getattr(module, "inplace", False) else "")
             stack.enter_context(module.register_forward_pre_hook(partial(run.see_call, name)))
@@ -178,56 +184,52 @@ def tell_hooks(model: str, hooks: Iterable[Sequence[str]] = (), step: int = -1) 
 
     step: 0 (nothing has) to the number of `choose_stops`; negative numbers count from the end, -1 is the last.
     """
-    placements = read_placements(model, hooks)
-    run, plain = run_with_hooks(model, placements), run_with_hooks(model)
+    run, plain = run_with_hooks(model, hooks), run_with_hooks(model)
     stops = choose_stops(run)
     step = range(len(stops) + 1)[step]
     now = stops[step - 1] if step else None
     past = run.events[: run.events.index(now) + 1] if step else []
-    title = f"Step {step} of {len(stops)}: {_tell_event(placements, now)}" if step else "The call has not begun"
+    title = f"Step {step} of {len(stops)}: {_tell_event(run, now)}" if step else "The call has not begun"
     sentence = f"{title}."
     if now and now.what == "hook":
-        sentence = f"{sentence} It {tell_hook(placements[now.hook], now)}."
-    if step == len(stops):
-        sentence = f"{sentence} {_summarise(placements, run, plain)}"
-    elif not step:
-        sentence = f"{title}. {_count(placements)} {'are' if len(placements) > 1 else 'is'} registered."
-    picture = Ladder(placements, run, plain, past)
+        sentence += f" It {tell_hook(run, now)}."
+    if not step:
+        sentence += f" {_count(run.hooks)}"
+    elif step == len(stops):
+        sentence += f" {_summarise(run, plain)}"
+    picture = Ladder(run, plain, past)
     return View(picture.draw(title, sentence), sentence, facts=picture.lines)
 
 
-def _tell_event(placements: Sequence[Placement], event: Event) -> str:
+def _tell_event(run: HookedRun, event: Event) -> str:
     if event.what == "output":
         return f"{event.module} returns {format_tensor(event.value[0])}"
     if event.what == "gradient":
         where = "the input" if event.module == "x" else f"the output of {event.module}"
         return f"the gradient {format_tensor(event.value[0])} reaches {where}"
-    module, kind, _ = placements[event.hook]
-    return f"the {kind} on {module or 'the model'} fires"
+    return f"{run.hooks[event.hook].title} fires"
 
 
-def tell_hook(placement: Placement, event: Event) -> str:
+def tell_hook(run: HookedRun, event: Event) -> str:
     told = " and ".join(f"{name} {format_tensor(value[0])}" for name, value in event.value.items())
-    return f"sees {told}" + (" and returns zeros" if placement.effect == ZERO else "")
+    return f"sees {told}" + (" and returns zeros" if run.hooks[event.hook].effect == ZERO else "")
 
 
-def _count(placements: Sequence[Placement]) -> str:
-    return {0: "No hook", 1: "1 hook"}.get(len(placements), f"{len(placements)} hooks")
+def _count(hooks: Sequence[Placement]) -> str:
+    count = {0: "No hook is", 1: "1 hook is"}.get(len(hooks), f"{len(hooks)} hooks are")
+    return f"{count} registered."
 
 
-def _summarise(placements: Sequence[Placement], run: HookedRun, plain: HookedRun) -> str:
-    told = f"{_count(placements)} {'are' if len(placements) > 1 else 'is'} registered. "
-    if run.fired:
-        turns = []
-        for turn, number in enumerate(run.fired, 1):
-            module, kind, effect = placements[number]
-            turns.append(f"{turn}. the {kind} on {module or 'the model'} {EFFECTS[effect]}")
+def _summarise(run: HookedRun, plain: HookedRun) -> str:
+    told = f"{_count(run.hooks)} "
+    if fired := [run.hooks[number] for number in run.fired]:
+        turns = [f"{turn}. {hook.title} {EFFECTS[hook.effect]}" for turn, hook in enumerate(fired, 1)]
         told += f"In the order of firing: {'; '.join(turns)}. "
     if run.error:
         why = "makes views of what goes in and out of its module, and the in-place ReLU may not write into a view"
         return f"{told}The call raises RuntimeError: {run.error}. A full backward hook or pre-hook {why}."
     same = run.output.equal(plain.output) and run.gradient.equal(plain.gradient)
-    begin = "The output" if not (placements and same) else "Nothing changes: the output"
+    begin = "Nothing changes: the output" if run.hooks and same else "The output"
     words = "" if same else " as without hooks"
     output, gradient = _beside(run.output, plain.output, words), _beside(run.gradient, plain.gradient, words)
     return f"{told}{begin} is {output}, and the gradient of the input is {gradient}."
@@ -266,10 +268,8 @@ class Ladder:
     past: the events so far, the last of which is happening now.
     """
 
-    def __init__(
-        self, placements: Sequence[Placement], run: HookedRun, plain: HookedRun, past: Sequence[Event]
-    ) -> None:
-        self.placements, self.run = placements, run
+    def __init__(self, run: HookedRun, plain: HookedRun, past: Sequence[Event]) -> None:
+        self.run = run
         self.past = {event.key: event for event in past}
         self.now = past[-1] if past else None
         self.plain = {event.key: event for event in plain.events}
@@ -292,7 +292,7 @@ class Ladder:
                 if is_outer:
                     yield Line("close", name, call, -1, 0)
                 yield from self._list_stations(name, call, "forward hook")
-                if not name or not is_outer or any(each.module == name for each in self.placements):
+                if not name or not is_outer or any(hook.module == name for hook in self.run.hooks):
                     down, up = (self._compare(what, name, call) for what in ("output", "gradient"))
                     yield Line("value", name, call, -1, 0, down, up)
                 yield from self._list_stations(name, call, "full backward pre-hook")
@@ -300,13 +300,13 @@ class Ladder:
     def _list_stations(self, module: str, call: int, *kinds: str) -> Iterator[Line]:
         """The hooks of these kinds on a module, from the top: backward comes up, and meets the lowest one first."""
         for kind in kinds:
-            here = [number for number, each in enumerate(self.placements) if each[:2] == (module, kind)]
+            here = [number for number, hook in enumerate(self.run.hooks) if hook[:2] == (module, kind)]
             for number in reversed(here) if "backward" in kind else here:
-                placement, key = self.placements[number], ("hook", module, call, number)
-                does = f"{kind}: {placement.effect}"
+                key = ("hook", module, call, number)
+                does = f"{kind}: {self.run.hooks[number].effect}"
                 if key in self.past:
                     turn = 1 + [past for past in self.past if past[0] == "hook"].index(key)
-                    does = f"{turn}: {kind} {tell_hook(placement, self.past[key])}"
+                    does = f"{turn}: {kind} {tell_hook(self.run, self.past[key])}"
                 yield Line("hook", module, call, number, 0, **{"up" if "backward" in kind else "down": does})
 
     def _compare(self, what: str, module: str, call: int) -> str:
@@ -318,7 +318,7 @@ class Ladder:
 
     def draw(self, title: str, sentence: str) -> str:
         """Return the picture as SVG."""
-        end, opacity = self.end + LINE * max(0, ROOM - len(self.placements)) + 6, 0.8
+        end, opacity = self.end + LINE * max(0, ROOM - len(self.run.hooks)) + 6, 0.8
         body = [self._draw_way(down=True), self._draw_way(down=False), *map(self._draw_line, self.lines)]
         body.append(draw_text(LANE - 6, self.end + 18, "\N{DOWNWARDS ARROW} the call", opacity=opacity))
         body.append(draw_text(WIDTH - LANE + 6, self.end + 18, "backward \N{UPWARDS ARROW}", "end", opacity))
@@ -404,42 +404,35 @@ class ModelHooks(Explorer):
             "effect": make_choice(drop, "that does", [*EFFECTS], LOOK, width=215, indent=70),
             "register": widgets.Button(description="Register", tooltip="Register this hook on the module", **button),
             "clear": widgets.Button(description="Remove all", tooltip="Remove all hooks from the model", **button),
-            "hooks": widgets.HBox(),
+            "hooks": widgets.HBox(layout={**WRAPPED, "min_height": "68px"}),
         }
         self._hooks = read_placements(model, hooks)
         rows = ("model", *STEPS), ("module", "kind", "effect", "register", "clear"), "picture", "sentence", "hooks"
         super().__init__(controls, rows)
 
-    def use_model(self) -> None:
-        self._hooks = []
-        self._list_modules()
-
-    def _list_modules(self) -> None:
-        names = module_names(self.controls["model"].value)
-        self.controls["module"].options = [(each or "the model", each) for each in names]
-        self.controls["module"].value = names[1]
-
     def use_clear(self) -> None:
         self._hooks = []
+
+    use_model = use_clear
 
     def use_register(self) -> None:
         self._hooks.append(Placement(*(self.controls[part].value for part in ("module", "kind", "effect"))))
 
     def fit(self, name: str) -> None:
-        """Remove the hook whose button was pressed, and list the others."""
-        if not name:
-            self._list_modules()
+        """List the modules of another model; remove the hook whose button was pressed, and list the others."""
+        if name in ("", "model"):
+            names = module_names(self.controls["model"].value)
+            self.controls["module"].options = [(each or "the model", each) for each in names]
+            self.controls["module"].value = names[1]
         if name.startswith("remove "):
             del self._hooks[int(name.removeprefix("remove "))]
-        if name not in ("module", "kind", "effect"):
-            words = "Hooks, in the order of registration (press to remove one):"
-            row = [make_label(words if self._hooks else "No hook is registered.")]
-            for number, hook in enumerate(self._hooks):
-                row.append(widgets.Button(description=f"Remove {hook}", layout={"width": "auto"}))
-                self.watch(f"remove {number}", row[-1])
-            self.put("hooks", widgets.HBox(row, layout={**WRAPPED, "min_height": "68px"}))
-            self.controls["clear"].disabled = not self._hooks
-        if name not in ("", "module", "kind", "effect", *STEPS):
+        if name in ("module", "kind", "effect", *STEPS):
+            return  # the hooks are as they were
+        words = "Hooks, in the order of registration (press to remove one):"
+        buttons = {f"remove {number}": f"Remove {hook}" for number, hook in enumerate(self._hooks)}
+        self.put_buttons("hooks", words if self._hooks else "No hook is registered.", buttons)
+        self.controls["clear"].disabled = not self._hooks
+        if name:
             run = run_with_hooks(self.controls["model"].value, self._hooks)
             self.put_steps(0, len(choose_stops(run)), 0)  # nothing is told before it is asked for
 

@@ -24,6 +24,7 @@ from course_utils.vision.pictures import draw_strokes, put_on_white, read_pictur
 from course_utils.vision.saliency import Run, explain
 
 COURSE, OWN = "the course's pictures", "your own picture"
+PAD = 180  # pixels: the side of the square to draw on
 Chosen = int | str | Tensor  # what an explorer opens at: a numbered picture, a photograph by its name, one's own
 KeptRun = tuple[Run, dict[str, Tensor]]  # from the picture to the logits, and what layers gave, in the graph of the run
 
@@ -132,11 +133,10 @@ class OwnPicture(widgets.HBox):
     def _choose(self, name: str) -> None:
         if name != OWN:
             self.pad.children = []
-        if name == OWN:
-            self.value = self._own = self._own or read_kept()
-        else:
             self.value = find_photo(name) if name else None
-        if name == OWN and self._own is None:
+            return
+        self.value = self._own = self._own or read_kept()
+        if self._own is None:
             raise CourseError("Upload a picture first.")
 
     def _take(self, picture: Tensor) -> None:
@@ -168,10 +168,9 @@ class OwnPicture(widgets.HBox):
 class PhotoExplorer(Explorer):
     """An explorer of the course's networks on the course's pictures, and of the real network on photographs.
 
-    A subclass has `rows`; `draw`, which takes the number of a picture, from 1 to `count`, then a class and the values
-    of its own controls; `draw_photo`, which takes a photograph instead, and no values of the controls `only_course`,
-    which are hidden then; and `place`, the name of the control, with the words on it, that chooses one of `layers`:
-    first the course's network's, then the real one's.
+    A subclass has `rows`; `draw`, which takes the number of a picture, from 1 to `count`, or a photograph, then a class
+    and the values of its own controls; `only_course`, those that a photograph hides; and `place`, the name of the
+    control, with the words on it, that chooses one of `layers`: first the course's network's, then the real one's.
     """
 
     only_course: Sequence[str] = ("number",)
@@ -203,10 +202,7 @@ class PhotoExplorer(Explorer):
 
     def look(self, number: int, own: Subject | None, kind: str, other: str, **values: object) -> View:
         """Draw what is chosen: a photograph comes before the number, and a class of one's own before the listed one."""
-        if own is None:
-            return self.draw(number, kind, **values)
-        values = {name: value for name, value in values.items() if name not in self.only_course}
-        return self.draw_photo(own, other or kind, **values)
+        return self.draw(number, kind, **values) if own is None else self.draw(own, other or kind, **values)
 
 
 def make_class_controls(photo: Subject | None, kind: str = KINDS[0]) -> dict[str, widgets.Widget]:
@@ -228,15 +224,15 @@ class DrawingPad(widgets.VBox):
     points as `pictures.draw_strokes` takes them.
     """
 
-    def __init__(self, on_change: Callable[[list], None], size: int = 180) -> None:
+    def __init__(self, on_change: Callable[[list], None]) -> None:
         from ipycanvas import Canvas  # a notebook that only uploads need not wait for it
 
-        self._on_change, self._size = on_change, size
+        self._on_change = on_change
         self._strokes: list[list[tuple[float, float]]] = []
         self._stroke: list[tuple[float, float]] = []  # the one that is being drawn, in pixels
         look = {"border": "1px solid gray", "width": "150px", "height": "150px"}
-        self._canvas = canvas = Canvas(width=size, height=size, layout=look)
-        canvas.line_width, canvas.line_cap, canvas.fill_style = size / 40, "round", "white"
+        self._canvas = canvas = Canvas(width=PAD, height=PAD, layout=look)
+        canvas.line_width, canvas.line_cap, canvas.fill_style = PAD / 40, "round", "white"
         wipe = widgets.Button(description="Wipe", tooltip="Begin with an empty square", layout={"width": "110px"})
         super().__init__([canvas, make_label("Draw here."), wipe], layout={"margin": "0 0 0 10px"})
         follow_pointer(canvas, lambda *point: self._stroke.append(point), self._go_on, self._end)
@@ -250,11 +246,11 @@ class DrawingPad(widgets.VBox):
 
     def _end(self) -> None:
         if self._stroke:
-            self._strokes.append([(100 * x / self._size, 100 * y / self._size) for x, y in self._stroke])
+            self._strokes.append([(100 * x / PAD, 100 * y / PAD) for x, y in self._stroke])
             self._stroke.clear()
             self._on_change(self._strokes)
 
     def _empty(self) -> None:
         self._strokes.clear()
-        self._canvas.fill_rect(0, 0, self._size, self._size)
+        self._canvas.fill_rect(0, 0, PAD, PAD)
         self._on_change(self._strokes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import ipywidgets as widgets
 from torch import Tensor
 
-from course_utils.explorers.markup import make_drawing, make_paragraph, make_picture, make_problem, put_on_paper
+from course_utils.explorers import markup
 from course_utils.root import CourseError, require
 from course_utils.show import code_spans, make_panel, say_how_to_wake
 from course_utils.vision.pictures import Picture, png
@@ -94,14 +94,23 @@ class Explorer:
             control.observe(lambda change: self._complain(change["new"]), "problem")
 
     def put(self, name: str, control: widgets.Widget) -> None:
-        """Put a new control in the place of one, which is closed with all in it.
+        """Put a new control in the place of one, which is closed.
 
         A slider for another range is a new one: in the browser, the End key keeps to the range that it began with.
         """
         outdated, self.controls[name] = self.controls[name], control
         self.watch(name, control)
         _replace(self.widget, outdated, control)
-        for each in (outdated, *getattr(outdated, "children", ())):
+        outdated.close()
+
+    def put_buttons(self, row: str, words: str, buttons: Mapping[str, str]) -> None:
+        """Fill a row anew, with words and buttons; `buttons` has what each of them says, by its name."""
+        outdated, shown = self.controls[row].children, [markup.make_label(words)]
+        for name, says in buttons.items():
+            shown.append(widgets.Button(description=says, layout={"width": "auto"}))
+            self.watch(name, shown[-1])
+        self.controls[row].children = shown
+        for each in outdated:
             each.close()
 
     def put_steps(self, low: int, high: int, step: int) -> None:
@@ -137,24 +146,25 @@ class Explorer:
                 self._complain(str(error))
 
     def _complain(self, message: str) -> None:
-        self.controls["problem"].value = make_problem(message)
+        self.controls["problem"].value = markup.make_problem(message)
 
     def show(self, view: View) -> None:
         """Put a view on the panel: the only place where the picture changes."""
         self.view, self.sentence = view, view.sentence
         if isinstance(view.picture, str):
-            picture = make_drawing(view.picture)
+            picture = markup.make_drawing(view.picture)
         else:
-            picture = make_picture(Picture(png(view.picture, jpeg=True), view.alt), view.picture.shape[2])
-        words = {"picture": picture, "sentence": make_paragraph(view.sentence), "problem": "", **view.more}
+            picture = markup.make_picture(Picture(png(view.picture, jpeg=True), view.alt), view.picture.shape[2])
+        words = {"picture": picture, "sentence": markup.make_paragraph(view.sentence), "problem": "", **view.more}
         for name, html in words.items():
             self.controls[name].value = html
 
     @property
     def still_picture(self) -> str | Picture:
         """The present picture as a `Picture`, or as SVG that is readable on a page of any colour."""
-        picture = self.view.picture
-        return put_on_paper(picture) if isinstance(picture, str) else Picture(png(picture, small=True), self.view.alt)
+        if isinstance(picture := self.view.picture, str):
+            return markup.put_on_paper(picture)
+        return Picture(png(picture, small=True), self.view.alt)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> tuple[dict, dict]:
         """Show the panel where there are widgets, else the still picture, else the sentence."""
