@@ -161,7 +161,7 @@ def test_seeds_tell_nothing_about_each_other_and_those_of_a_release_are_recorded
 @pytest.mark.slow
 def test_text_and_words_agree_on_any_two_answers():
     """Each answer taken in turn as the key of the others: who differs in words differs in text."""
-    for exercise in EXERCISES[:: len(EXERCISES) // 4]:
+    for exercise in EXERCISES[: -1 : len(EXERCISES) // 4]:
         functions = [exercise.reference, *exercise.accepted[:1], *(each.function for each in exercise.mistakes)]
         found = [through_json(exercise.observe(function, SEED)) for function in functions]
         for key in found:
