@@ -1,27 +1,20 @@
 """The zip for Gradescope: its parts, its results, and that it never grades behind weaker walls in silence."""
 
 import zipfile
+from dataclasses import asdict
 
 import pytest
-from grading_samples import START, put, read_scores
+from grading_samples import START, TENSOR_HOOKS, give, grade_here, hand_in, handed_out, notebook_with, put
 
-from course_utils.exercises.engine import exercises_of
-from course_utils.grading.grade import run
+from course_utils.exercises.engine import find
 from course_utils.grading.gradescope import TOO_WEAK, grade_submission, to_results, write_bundle
+from course_utils.grading.report import Score
 
-ROWS = [
-    {"lesson": "01_a", "exercise": "f", "points": 2, "possible": 2, "stage": "passed", "sentence": "", "cause": ""},
-    {
-        "lesson": "01_a",
-        "exercise": "g",
-        "points": 0,
-        "possible": 1,
-        "stage": "wrong value",
-        "sentence": "It was 1.",
-        "cause": "A slip.",
-    },
+SCORES = [
+    Score("ann", "01_a", "f", 2, 2, "passed", look_by_hand=False),
+    Score("ann", "01_a", "g", 0, 1, "wrong value", "It was 1.", "A slip.", look_by_hand=False),
 ]
-ROWS = [row | {"look_by_hand": False, "reason": ""} for row in ROWS]
+ROWS = [asdict(score) for score in SCORES]
 
 
 def test_a_test_an_exercise_and_a_hidden_one_for_the_instructor():
@@ -52,23 +45,18 @@ def test_the_zip_has_the_course_and_two_scripts_that_may_be_run(tmp_path, capsys
     assert "It holds the answers" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_scores_are_those_of_make_grade(tmp_path, capsys):
-    """Of the first lesson's exercise: a right answer, and a mistake."""
-    (largest,) = [each for each in exercises_of(0) if each.name == "largest"]
-    for number, source in enumerate((largest.source, largest.mistakes[0].source)):
-        folder = tmp_path / f"{number}" / "one"
-        put(tmp_path / f"{number}", f"one/{START.name}.py", text=f"# %%\nimport torch\n\n{source}")
-        run(tmp_path / f"{number}", tmp_path / f"report{number}", exit_zero=True)
-        wanted = [(row["points"], row["possible"]) for row in read_scores(tmp_path / f"report{number}")]
-        results = grade_submission(folder)
-        assert [(each["score"], each["max_score"]) for each in results["tests"][:-1]] == wanted
-        assert results["score"] == (0 if number else largest.points)
-
-
-@pytest.mark.slow
-def test_a_submission_that_is_nothing_says_so(tmp_path, capsys):
-    (tmp_path / "notes.txt").write_text("hello")
-    results = grade_submission(tmp_path)
+def test_scores_are_those_of_the_grader(tmp_path, monkeypatch):
+    """Of one student: a mistake in the first lesson, nothing of the next, and what is no lesson."""
+    grade_here(monkeypatch)
+    (largest,), mistake = START.exercises, find("largest").mistakes[0]
+    hand_in(tmp_path, "one", START, notebook_with(START, {largest.name: mistake.source}))
+    hand_in(tmp_path, "one", TENSOR_HOOKS, handed_out(TENSOR_HOOKS))
+    first, second, *_, sandbox = grade_submission(tmp_path / "one", accept_weaker=True)["tests"]
+    assert (first["score"], first["max_score"], mistake.message in first["output"]) == (0, largest.points, True)
+    assert (second["output"].partition("\n")[0], sandbox["output"]) == ("not attempted", "isolation: none")
+    give(tmp_path, two=largest.source)
+    assert grade_submission(tmp_path / "two", "00", accept_weaker=True)["score"] == largest.points
+    put(tmp_path, "three/notes.txt", text="hello")
+    results = grade_submission(tmp_path / "three", accept_weaker=True)
     assert results["score"] == 0
     assert "there is no notebook in the folder, only notes.txt" in results["tests"][0]["output"]

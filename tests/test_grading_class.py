@@ -12,7 +12,17 @@ import nbformat
 import psutil
 import pytest
 from grading_samples import EXERCISES, HABITS, LESSONS, SEED, START, answer_to, judge, put, submitted, variations
-from hostile.classroom import ATTACKS, EXERCISE, HONEST, LESSON, WHOLE, constants_for_the_visible_seed, write_class
+from hostile.classroom import (
+    AS_WHOLE,
+    ATTACKS,
+    BESIDE,
+    EXERCISE,
+    HONEST,
+    LESSON,
+    WHOLE,
+    constants_for_the_visible_seed,
+    write_class,
+)
 from hypothesis import HealthCheck, given, settings
 
 from course_utils.exercises.classroom import VISIBLE_SEED
@@ -31,7 +41,7 @@ from course_utils.grading.verdict import make_verdict_notebook
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the fork engine needs Linux")]
 STOPPED = "did not come to an end in time"
 GONE_SECONDS = 30  # in which what another grading on this machine runs has ended, and what sleeps for 60 s has not
-LIMITS = Limits(exercise=10, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
+LIMITS = Limits(exercise=6, submission=60, memory=512 * MEBIBYTE, disk=32 * MEBIBYTE, processes=64)
 FULL = [Score("", LESSON.name, one.name, one.points, one.points, "passed", "", "", False) for one in LESSON.exercises]
 # What tells one student's row from another's.
 OWN = {"student": "", "seconds": 0, "held": 0, "like": "", "got": "", "expected": ""}
@@ -88,24 +98,22 @@ def says_so(attack, row):
     return attack.words in said or (STOPPED in said and not attack.passes)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
-def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(attack, graded):
-    row = graded["rows"][attack.name][EXERCISE]
+NOTEBOOKS = [(each, "") for each in ATTACKS] + [(each, WHOLE) for each in AS_WHOLE]
+
+
+@pytest.mark.parametrize(("attack", "end"), NOTEBOOKS, ids=[f"{each.name}{end}" for each, end in NOTEBOOKS])
+def test_an_attack_gets_its_fair_score_and_the_attackers_other_answers_count(attack, end, graded):
+    rows = graded["rows"][f"{attack.name}{end}"]
+    row = rows[EXERCISE]
     assert row["points"] == (row["possible"] if attack.passes else 0), row
-    assert says_so(attack, row)
-    assert attack.passes or row["sentence"] or row["reason"]
     assert row["look_by_hand"] == attack.by_hand, row
-    assert graded["rows"][attack.name] | {EXERCISE: 0} == PASSED | {EXERCISE: 0}
-
-
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda each: each.name)
-def test_an_attack_gets_its_fair_score_where_the_whole_notebook_is_run(attack, graded):
-    row = graded["rows"][f"{attack.name}{WHOLE}"][EXERCISE]
-    assert row["points"] == (row["possible"] if attack.passes else 0), row
     if row["stage"] != "not attempted":
         assert says_so(attack, row)
-        assert "the whole notebook" in row["sentence"]
-    assert row["look_by_hand"] == attack.by_hand, row
+        assert attack.passes or row["sentence"] or row["reason"]
+        assert not end or "the whole notebook" in row["sentence"]
+    if not end:
+        assert row["stage"] != "not attempted"
+        assert [rows[name] for name in BESIDE] == [PASSED[name] for name in BESIDE]
 
 
 def test_honest_students_get_what_is_fair_and_odd_cells_cost_nothing(graded):
@@ -147,58 +155,36 @@ def judge_with(engine, *answers, limits=None):
     return [*map(judge, answers, engine.run([make_task(answer, SEED) for answer in answers], limits))]
 
 
-BOMB = """
-import linecache, os, threading, time
-def wait_for_the_next():
-    while "<answer scale_gradient>" not in linecache.cache:
-        time.sleep(0.01)
-    os._exit(1)
-def largest(tensor):
-    threading.Thread(target=wait_for_the_next, daemon=True).start()
-    return tensor.max().item()
-"""
-FORGED = """
-import os
-def largest(tensor):
-    os.write(3, b"{}")
-    return 0.0
-"""
-BOTH = {  # of each kind of attack, one
-    *("endless loop that swallows interrupts", "kills itself", "8 GB", "patches check and judge"),
-    *("imports the reference answer anew", "raises what cannot be said"),
+IN_BOTH = {  # of each kind of attack, one
+    *("endless loop that swallows interrupts", "becomes another program, and sets an alarm", "kills itself", "8 GB"),
+    *("ends the process that runs the next answer", "imports the reference answer anew"),
+    "forges evidence beside the true one",
 }
 
 
-def test_both_engines_give_the_same_score(fork_engine):
-    limits = replace(LIMITS, exercise=4)
-    for attack in [each for each in ATTACKS if each.name in BOTH]:
-        for engine in (fork_engine, ProcessEngine()):
-            (score,) = judge_with(engine, answer_to(EXERCISE, attack.source), limits=limits)
-            assert (score.stage == "passed") == attack.passes, (attack.name, engine)
-    for engine in (fork_engine, ProcessEngine()):
-        answers = (("largest", BOMB), (EXERCISE, HONEST[EXERCISE]), ("largest", FORGED))
-        bomb, right, forged = judge_with(engine, *(answer_to(*each) for each in answers))
-        assert (bomb.stage, right.stage) == ("passed", "passed"), "what one left does not reach the next"
-        assert (forged.stage, forged.look_by_hand, "record" in forged.reason) == ("not graded", True, True)
-        (late,) = judge_with(engine, answer_to("largest", BOMB), limits=Limits(submission=0))
-        assert "used up" in late.reason
+def test_the_process_engine_gives_the_scores_of_the_fork_engine():
+    attacks = [each for each in ATTACKS if each.name in IN_BOTH]
+    assert len(attacks) == len(IN_BOTH)
+    answers = [each.source for each in attacks] + [HONEST[EXERCISE]]
+    *scores, right = judge_with(
+        ProcessEngine(), *(answer_to(EXERCISE, each) for each in answers), limits=replace(LIMITS, exercise=4)
+    )
+    for attack, score in zip(attacks, scores, strict=True):
+        assert (score.stage == "passed", score.look_by_hand) == (attack.passes, attack.by_hand), (attack.name, score)
+        assert says_so(attack, asdict(score)), score
+    assert (right.stage, right.look_by_hand) == ("passed", False)
+
+
+def test_who_did_not_get_the_full_time_is_not_blamed(fork_engine):
     loop = answer_to("largest", "def largest(tensor):\n    while True: pass\n")
-    (cut,) = judge_with(fork_engine, loop, limits=Limits(submission=1))
-    assert (cut.stage, cut.look_by_hand) == ("not graded", True), "who did not get the full time is not blamed"
-
-
-def test_the_alarm_of_the_time_limit_ends_a_program_that_has_taken_the_answers_place(fork_engine):
-    """The timer outlives `exec`, its handler does not: without an eye for it, which limit comes first would be luck."""
-    alarm, becomes = "signal.setitimer(signal.ITIMER_REAL, 0.2)", 'os.execv("/bin/sleep", ["sleep", "60"])'
-    answer = answer_to("largest", f"def largest(tensor):\n    import os, signal; {alarm}; {becomes}\n")
-    for engine in (fork_engine, ProcessEngine()):
-        (score,) = judge_with(engine, answer)
-        assert STOPPED in score.sentence
+    for seconds in (1, 0):
+        (score,) = judge_with(fork_engine, loop, limits=Limits(submission=seconds))
+        assert (score.stage, score.look_by_hand, "used up" in score.reason) == ("not graded", True, True)
 
 
 def test_honest_habits_keep_their_points_in_both_engines(fork_engine, tmp_path):
     """Each habit is a student's; by itself or as a whole notebook, what it says is right."""
-    for engine, names in ((fork_engine, HABITS), (ProcessEngine(2), list(HABITS)[-3:])):
+    for engine, names in ((fork_engine, HABITS), (ProcessEngine(2), [*HABITS][-1:])):
         folder = tmp_path / type(engine).__name__
         for name in names:
             put(folder, f"{name}/{START.name}.ipynb", text=HABITS[name])
@@ -209,12 +195,10 @@ def test_honest_habits_keep_their_points_in_both_engines(fork_engine, tmp_path):
 
 def test_the_sandbox_says_what_check_says(fork_engine):
     """Of each exercise a right answer and a mistake, on the whole way of a submission."""
-    wanted = [(one.name, one.answers[-1], "") for one in EXERCISES]
-    wanted += [(one.name, one.mistakes[-1], one.mistakes[-1].message) for one in EXERCISES]
-    answers = [submitted(answer, name) for name, answer, _ in wanted]
-    scores = judge_with(fork_engine, *answers, limits=Limits(submission=600))
-    for (name, _, cause), score in zip(wanted, scores, strict=True):
-        assert (score.stage == "passed", score.cause) == (not cause, cause), (name, score)
+    for one in EXERCISES:
+        right, wrong = judge_with(fork_engine, *(submitted(each[-1], one.name) for each in (one.answers, one.mistakes)))
+        assert (right.stage, right.cause) == ("passed", ""), right
+        assert (wrong.points, wrong.cause) == (0, one.mistakes[-1].message), wrong
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

@@ -24,7 +24,6 @@ from course_utils.root import CourseError
         (b"PK\x03\x04\xff\xfe", "UTF-8"),
         (b"print('hello')", "no notebook"),
         (b'{"cells": []}', "no notebook of version 1 to 4"),
-        (b'{"nbformat": 7, "cells": []}', "its nbformat is 7"),
         (b'{"nbformat": 4, "cells": {"a": 1}}', "without a list of cells"),
         (b'{"nbformat": 3, "worksheets": 5}', "cannot be converted"),
         (b"[" * 100_000, "no notebook"),
@@ -129,7 +128,7 @@ def test_what_is_no_answer_has_an_outcome_in_words(cells, stage, words):
 def test_the_work_grows_with_the_notebook_and_not_with_its_square(make):
     """Eight times the cells: about eight times the processor's time, and 64 times if each were compared with each."""
     least, answer = [], "def scale_gradient(t, f):\n    return x{}"
-    for number in (500, 4000):
+    for number in (300, 2400):
         times = []
         for again in range(3):
             data = raw_notebook(*make(number, again), answer.format(number - 1))  # no text is read twice

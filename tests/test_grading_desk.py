@@ -4,14 +4,11 @@ import os
 import time
 
 import pytest
-from grading_samples import START, give, put, raw_notebook
+from grading_samples import START, raw_notebook
 
 from course_utils.grading import desk as desks
 from course_utils.grading.answers import read_notebook
-from course_utils.grading.batch import grade
 from course_utils.grading.desk import Desk
-from course_utils.grading.sandbox.fork import make_engine
-from course_utils.grading.submissions import find_submissions
 from course_utils.root import CourseError
 
 RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
@@ -83,17 +80,3 @@ def test_who_takes_too_long_or_too_much_is_ended_and_another_one_answers(monkeyp
             desk.ask(bytes, desks.MEMORY)
         with pytest.raises(CourseError, match="it is empty"):
             desk.ask(read_notebook, b"", START.name)
-
-
-@pytest.mark.slow
-def test_a_student_whose_text_takes_too_long_costs_nobody_else(tmp_path):
-    """The notebook that cannot be read in time is for a person; so is the answer whose record cannot be judged."""
-    class_ = tmp_path / "class"
-    give(class_, ann=RIGHT, bo=RIGHT, cy="def largest(tensor):\n    return [[[[0] * 100] * 100] * 100]\n")
-    put(class_, f"di/{START.name}.ipynb", text=raw_notebook(RIGHT, "x=1;" * 120_000))
-    with make_engine("auto") as crew:
-        rows = {row.student: row for row in grade(find_submissions(class_, {START.name: START}), crew=crew).scores}
-    assert [rows[name].points for name in ("ann", "bo")] == [1, 1]
-    assert rows["cy"].points == 0
-    assert rows["cy"].sentence or desks.TOO_HARD in rows["cy"].reason
-    assert rows["di"].points == 1 or desks.TOO_HARD in rows["di"].reason

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from grading_samples import LESSONS, START, DeskHere, handed_out, put
-from lesson_runs import run_python
+from grading_samples import LESSONS, START, Crew, DeskHere, grade_here, handed_out, put
 
 from course_utils.authoring import build, source
 from course_utils.exercises.engine import exercises_of
@@ -460,9 +459,6 @@ def test_a_killed_process_leaves_its_folder_to_the_next_and_a_living_one_keeps_i
     assert [*tmp_path.rglob("file")] == [tmp_path / "kept" / "file"]
 
 
-ONE = "01_tensor_hooks"
-
-
 @pytest.fixture
 def work(tmp_path):
     """Lesson 01 half done, with a slip and an answer that is assigned; 02 damaged; 03 as it came; the others not there.
@@ -473,8 +469,8 @@ def work(tmp_path):
     answers = {each.name: each.source for each in exercises_of(1)[:3]}
     answers[exercises_of(1)[7].name] = f"{exercises_of(1)[7].name} = print\n"
     answers["keep_positive"] = "def keep_positive(tensor):\n    return tensor register_hook\n"
-    lesson = nbformat.read(ROOT / "notebooks" / f"{ONE}.ipynb", as_version=4)
-    build.write(source.put_answers(lesson, answers), folder / f"{ONE}.ipynb")
+    lesson = nbformat.read(ROOT / "notebooks" / f"{TENSORS}.ipynb", as_version=4)
+    build.write(source.put_answers(lesson, answers), folder / f"{TENSORS}.ipynb")
     for name in ("03_module_hooks.ipynb", "inventory.ipynb"):
         shutil.copy(ROOT / "notebooks" / name, folder)
     (folder / "02_retain_grad_or_hook.ipynb").write_text('{"cells": [')
@@ -487,7 +483,7 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     assert submit(work=work, folder=tmp_path) == 0
     said = capsys.readouterr().out
     for line in (
-        f"{ONE}: 4 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:7])}.",
+        f"{TENSORS}: 4 of 8 exercises attempted; not yet {', '.join(each.name for each in exercises_of(1)[3:7])}.",
         "    keep_positive: your line 2, `return tensor register_hook`, is not Python: invalid syntax.",
         "02_retain_grad_or_hook: left out, because it is not complete JSON",
         "03_module_hooks: left out, because none of its exercises has been attempted.",
@@ -500,11 +496,11 @@ def test_what_is_there_and_what_is_missing_is_said_and_the_grader_reads_the_file
     with zipfile.ZipFile(tmp_path / "Ann Lee.zip") as archive:
         about = json.loads(archive.read("Ann Lee/submission.json"))
         archive.extractall(tmp_path / "class")
-    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {ONE: 4}, True)
+    assert (about["name"], about["attempted"], " whole " in about["edition"]) == ("Ann Lee", {TENSORS: 4}, True)
     assert about["torch"]
     for place in ("Ann Lee.zip", "class"):
         (found,) = find_submissions(tmp_path / place, LESSONS)
-        assert (found.student, found.name, found.reason) == ("Ann Lee", ONE, "")
+        assert (found.student, found.name, found.reason) == ("Ann Lee", TENSORS, "")
 
 
 def test_an_own_file_is_replaced_another_persons_stays_and_nothing_is_half_written(work, tmp_path):
@@ -529,13 +525,13 @@ def test_an_own_file_is_replaced_another_persons_stays_and_nothing_is_half_writt
         ("\u674e\u660e", "\u674e\u660e"),
         ("C:\\x\u202e\n\udc80 y", "C-x y"),
         ("\U0001f41f" * 60, "\U0001f41f" * 30),
-        (ONE, ONE),
+        (TENSORS, TENSORS),
     ],
 )
 def test_an_odd_name_is_a_folder_that_the_grader_reads(work, tmp_path, name, folder):
     submit(name, work=work, folder=tmp_path)
     (found,) = find_submissions(tmp_path / f"{folder}.zip", LESSONS)
-    assert (found.student, found.name, found.reason) == (folder, ONE, "")
+    assert (found.student, found.name, found.reason) == (folder, TENSORS, "")
 
 
 @pytest.mark.parametrize("name", ["", " ", "..", "/", "\u200b", "submitted", "__MACOSX", "submission.json"])
@@ -545,9 +541,8 @@ def test_what_is_no_name_is_refused(name, monkeypatch):
         submit(name)
 
 
-@pytest.mark.slow
-def test_nothing_is_run_but_on_demand(work, tmp_path):
-    code = "import sys; from pathlib import Path; from course_utils.grading.submit import submit\n"
-    code += "submit('Ann', len(sys.argv) > 3, Path(sys.argv[1]), Path(sys.argv[2])); print('torch' in sys.modules)"
-    assert run_python(ROOT, "-c", code, work, tmp_path).endswith("False\n")
-    assert "scale_gradient: passed" in run_python(ROOT, "-c", code, work, tmp_path, "check")
+def test_nothing_is_run_but_on_demand(work, tmp_path, capsys, monkeypatch):
+    grade_here(monkeypatch)
+    for is_asked in (False, True):
+        submit("Ann", is_asked, work, tmp_path)
+        assert (bool(Crew.given), "scale_gradient: passed" in capsys.readouterr().out) == (is_asked, is_asked)

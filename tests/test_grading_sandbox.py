@@ -211,7 +211,6 @@ RIGHT = Task({"largest": SEED}, (), "def largest(tensor):\n    return tensor.max
     [
         ("sys.stdin", "pass\nos.kill(os.getpid(), 9)", "it ended with the status -9"),
         ("host.close_root", "raise RuntimeError('in the first process')", "in the first process"),
-        ("host.Host.serve", "raise RuntimeError('in a lane')", "in a lane"),
         ("host.Host.run", "os.kill(os.getpid(), 9)", "signal 9 ended a process of it"),
         ("host.confine", "raise OSError('No space left on device')", NOT_BEGUN),
     ],

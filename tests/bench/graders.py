@@ -2,27 +2,24 @@
 
     make bench ARGS="--only grading"
 
-The same right answers to the same three exercises, in the notebook that each tool expects. nbgrader and otter-grader
-run in environments of their own, made for the occasion over this one's packages; where they cannot be installed, a
-sentence says so. Seconds are wall clock, of everything: starting Python, importing torch, the key, the reports.
-Memory is the largest sum of private memory of all processes at one time, looked at five times a second.
+The same right answers to the same three exercises, in the notebook that each tool expects. Where nbgrader or
+otter-grader (the extra `parity-grading`) is not installed, a sentence says so. Seconds are wall clock, of everything:
+starting Python, importing torch, the key, the reports. Memory is the largest sum of private memory of all processes at
+one time, looked at five times a second.
 """
 
 from __future__ import annotations
 
-import atexit
-import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import requires
+from importlib.util import find_spec
 from pathlib import Path
 
 import nbformat
@@ -31,6 +28,7 @@ import psutil
 from course_utils.authoring.source import METADATA
 from course_utils.exercises.engine import find
 
+PROGRAMS = Path(sys.executable).parent
 NAMES = ("record_gradient", "scale_gradient", "keep_positive")
 LESSON = "01_tensor_hooks"
 ANSWERS = {name: find(name).source for name in NAMES}
@@ -114,16 +112,19 @@ def _cell(source: str, **metadata: object) -> nbformat.NotebookNode:
     return nbformat.v4.new_code_cell(source, metadata=metadata)
 
 
-def _write(path: Path, cells: Sequence[nbformat.NotebookNode]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=METADATA), path)
+IMPORT = _cell("import torch")
+ANSWERED = [IMPORT, *map(_cell, ANSWERS.values())]
+
+
+def _write(cells: Sequence[nbformat.NotebookNode], *paths: Path) -> None:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=METADATA), path)
 
 
 def run_ours(count: int, folder: Path) -> Measured:
     """This grader, sandboxed, on every core."""
-    for number in range(count):
-        cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
-        _write(folder / "class" / f"s{number:04}" / f"{LESSON}.ipynb", cells)
+    _write(ANSWERED, *(folder / "class" / f"s{number:04}" / f"{LESSON}.ipynb" for number in range(count)))
     command = [sys.executable, "-m", "course_utils", "grade", "class", "--report", "report"]
     found = measure("ours", count, command, folder)
     return found if found.skipped else _check_scores(found, folder / "report")
@@ -139,11 +140,8 @@ def _check_scores(found: Measured, report: Path) -> Measured:
 
 def run_nbval(count: int, folder: Path) -> Measured:
     """Plain `pytest --nbval` on the executed notebooks: a kernel for each, no sandbox."""
-    for number in range(count):
-        cells = [_cell("import torch")]
-        for name in NAMES:
-            cells += [_cell(ANSWERS[name]), _cell(CHECKS[name])]
-        _write(folder / f"s{number:04}.ipynb", cells)
+    checked = [_cell(text) for name in NAMES for text in (ANSWERS[name], CHECKS[name])]
+    _write([IMPORT, *checked], *(folder / f"s{number:04}.ipynb" for number in range(count)))
     (folder / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "--nbval-lax", "-c", "pytest.ini", "-p", "no:cacheprovider", "."]
     return measure("nbval", count, command, folder)
@@ -151,28 +149,21 @@ def run_nbval(count: int, folder: Path) -> Measured:
 
 def run_nbgrader(count: int, folder: Path) -> Measured:
     """`nbgrader autograde`, with its database and one kernel for each submission."""
-    scripts = _environment("nbgrader")
-    if isinstance(scripts, str):
-        return Measured("nbgrader", count, skipped=scripts)
-    cells = [_cell("import torch")]
+    cells = [IMPORT]
     for name in NAMES:
         ids = {"schema_version": 3, "task": False}
         answer = {"grade": False, "solution": True, "locked": False, "grade_id": f"answer-{name}", **ids}
         check = {"grade": True, "solution": False, "locked": True, "grade_id": f"check-{name}", "points": 1, **ids}
         cells += [_cell(ANSWERS[name], nbgrader=answer), _cell(CHECKS[name], nbgrader=check)]
     (folder / "nbgrader_config.py").write_text('c = get_config()\nc.CourseDirectory.course_id = "bench"\n')
-    _write(folder / "source" / "lesson" / "lesson.ipynb", cells)
-    for number in range(count):
-        _write(folder / "submitted" / f"s{number:04}" / "lesson" / "lesson.ipynb", cells)
-    made = measure("nbgrader", count, [scripts / "nbgrader", "generate_assignment", "lesson"], folder)
-    return made if made.skipped else measure("nbgrader", count, [scripts / "nbgrader", "autograde", "lesson"], folder)
+    places = "source", *(f"submitted/s{number:04}" for number in range(count))
+    _write(cells, *(folder / place / "lesson" / "lesson.ipynb" for place in places))
+    made = measure("nbgrader", count, [PROGRAMS / "nbgrader", "generate_assignment", "lesson"], folder)
+    return made if made.skipped else measure("nbgrader", count, [PROGRAMS / "nbgrader", "autograde", "lesson"], folder)
 
 
 def run_otter(count: int, folder: Path) -> Measured:
     """`otter run`, a process for each submission: without its containers, which would cost more."""
-    scripts = _environment("otter-grader")
-    if isinstance(scripts, str):
-        return Measured("otter", count, skipped=scripts)
     (folder / "tests").mkdir()
     for name in NAMES:
         lines = "".join(f">>> {line}\n" for line in CHECKS[name].splitlines())
@@ -180,50 +171,13 @@ def run_otter(count: int, folder: Path) -> Measured:
         suite = {"cases": [case], "scored": True, "setup": "", "teardown": "", "type": "doctest"}
         test = {"name": name, "points": 1, "suites": [suite]}
         (folder / "tests" / f"{name}.py").write_text(f"OK_FORMAT = True\ntest = {test!r}\n")
-    for number in range(count):
-        cells = [_cell("import torch"), *(_cell(ANSWERS[name]) for name in NAMES)]
-        _write(folder / f"s{number:04}.ipynb", cells)
-    made = measure("otter", count, [scripts / "otter", "generate", "-t", "tests", "-o", "autograder.zip"], folder)
-    if made.skipped:
-        return made
-    program = (
-        f"import subprocess\nfor number in range({count}):\n    subprocess.run([{str(scripts / 'otter')!r}, 'run', "
-    )
-    program += "f's{number:04}.ipynb', '-a', 'autograder.zip', '--no-logo'], check=True)\n"
-    return measure("otter", count, [sys.executable, "-c", program], folder)
+    _write(ANSWERED, *(folder / f"s{number:04}.ipynb" for number in range(count)))
+    made = measure("otter", count, [PROGRAMS / "otter", "generate", "-t", "tests", "-o", "autograder.zip"], folder)
+    run_each = ["sh", "-ec", 'for each in s*.ipynb; do "$0" run $each -a autograder.zip --no-logo; done']
+    return made if made.skipped else measure("otter", count, [*run_each, PROGRAMS / "otter"], folder)
 
 
-def _requirement(package: str) -> str:
-    """The package as the extra `parity-grading` asks for it."""
-    wanted = [each.partition(";") for each in requires("course-utils") or [] if "parity-grading" in each]
-    return next((each.strip() for each, _, _ in wanted if each.startswith(package)), package)
-
-
-@functools.cache
-def _environment(package: str) -> Path | str:
-    """The folder of programs of an environment that has `package` over this one's packages, or why there is none."""
-    folder = Path(tempfile.mkdtemp(prefix="course-bench-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
-    make = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True, text=True, check=False)
-    packages = next(folder.glob("lib/python*/site-packages"), folder / "Lib" / "site-packages")
-    if make.returncode == 0:
-        below = [path for path in sys.path if path.endswith("site-packages")]
-        (packages / "below.pth").write_text("\n".join(below) + "\n")
-        install = [scripts / "python", "-m", "pip", "install", "-q", _requirement(package)]
-        make = subprocess.run(install, capture_output=True, text=True, check=False)
-    last = (make.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-    if not [*scripts.glob(f"{package.partition('-')[0]}*")]:  # it is installed below, and so are its programs
-        scripts = Path(sys.executable).parent
-    return scripts if make.returncode == 0 else f"{package} cannot be installed here: {last[:200]}"
-
-
-RUNNERS: dict[str, Callable[[int, Path], Measured]] = {
-    "ours": run_ours,
-    "nbval": run_nbval,
-    "nbgrader": run_nbgrader,
-    "otter": run_otter,
-}
+RUNNERS = {"ours": run_ours, "nbval": run_nbval, "nbgrader": run_nbgrader, "otter": run_otter}
 
 
 def measure_child() -> float | None:
@@ -261,6 +215,8 @@ def measure_all(sizes: Sequence[int], ours_only: Sequence[int] = ()) -> Iterator
     """
 
     def run(tool: str, count: int) -> Measured:
+        if tool != "ours" and not find_spec(tool):
+            return Measured(tool, count, skipped=f"{tool} is not installed: pip install -e '.[parity-grading]'")
         with tempfile.TemporaryDirectory(prefix="course-bench-") as folder:
             return RUNNERS[tool](count, Path(folder))
 

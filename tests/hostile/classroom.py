@@ -21,6 +21,7 @@ SHORT = {
     "LATE": "did not come to an end in time",
     "TOO_MUCH": "more memory or disk",
 }
+BESIDE = [each.name for each in LESSON.exercises[:3] if each.name != EXERCISE]  # what attackers answer as well
 WHOLE = " (whole notebook)"
 IMPORTS = "import builtins, ctypes, gc, json, os, shutil, signal, socket, subprocess, sys, threading, time, torch\n"
 EMPTY = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
@@ -63,6 +64,8 @@ ATTACKS = [
     Attack("exits while it is defined", _defined(SHORT["RIGHT"], "@os._exit\n"), "raised"),
     Attack("dies while it is defined", _defined(SHORT["RIGHT"], "@(lambda _: os._exit(1))\n"), SHORT["ENDED"]),
 ]
+# Those that are run as a whole notebook too; of what only the deadline ends, the first one is enough.
+AS_WHOLE = [each for each in ATTACKS if each is ATTACKS[0] or each.words != SHORT["LATE"]]
 
 
 def constants_for_the_visible_seed():
@@ -78,15 +81,16 @@ def as_a_whole(attack: Attack) -> bytes:
 
 
 def write_class(folder: Path) -> list[str]:
-    """Write two notebooks for every attack, honest ones between them, and odd ones; returns whose all answers count.
+    """Write the notebooks of attackers, honest ones between them, and odd ones; returns whose all answers count.
 
-    In one of the two the attack is the answer, in the other it is what the whole notebook makes of the answer.
+    In one notebook the attack is the answer, in another one it is what the whole notebook makes of the answer.
     """
-    honest = notebook_with(LESSON, HONEST)
+    honest, beside = notebook_with(LESSON, HONEST), {name: HONEST[name] for name in BESIDE}
     for number, each in enumerate(ATTACKS):
-        text = json.dumps(notebook_with(LESSON, HONEST | {EXERCISE: each.source}))
+        text = json.dumps(notebook_with(LESSON, beside | {EXERCISE: each.source}))
         put(folder, f"{each.name}/{LESSON.name}.ipynb", text=text)
-        put(folder, f"{each.name}{WHOLE}/{LESSON.name}.ipynb", text=as_a_whole(each).decode())
+        if each in AS_WHOLE:
+            put(folder, f"{each.name}{WHOLE}/{LESSON.name}.ipynb", text=as_a_whole(each).decode())
         if number % 20 == 0:
             hand_in(folder, f"honest {number}", LESSON, honest)
     sly = notebook_with(START, {"largest": constants_for_the_visible_seed()})
