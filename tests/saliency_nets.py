@@ -59,8 +59,7 @@ class InPlaceAfterwards(PreActivation):
 
 
 def of_torchvision(name, classes=7):
-    more = {"init_weights": False} if name == "googlenet" else {}
-    return lambda: getattr(models, name)(num_classes=classes, **more)
+    return lambda: getattr(models, name)(num_classes=classes)
 
 
 def seeded(model):

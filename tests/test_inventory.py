@@ -1,6 +1,7 @@
 """Ten minutes that show it: keys that programs give, two forms that are alike, and a comparison with its interval."""
 
 import re
+from html import unescape
 
 import pytest
 
@@ -42,10 +43,6 @@ def answer_all(when, right):
         option.value, reason.value = key if number < right else (UNSURE, UNSURE)
         button.click()
     return shown.value + reply.value, form
-
-
-def unescape(text):
-    return text.replace("&#34;", '"').replace("&#39;", "'").replace("&lt;", "<").replace("&gt;", ">")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda each: f"{each.form} {each.topic}")

@@ -188,7 +188,6 @@ def test_smollm_knows_capitals_and_its_weights_are_kept_in_half_precision(tmp_pa
 
 @needs_smollm
 @pytest.mark.parity
-@pytest.mark.slow
 def test_smollm_equals_transformers():
     transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
     pytest.importorskip("accelerate", reason="pip install accelerate")
@@ -207,7 +206,6 @@ def test_smollm_equals_transformers():
 
 
 @pytest.mark.parity
-@pytest.mark.slow
 def test_the_exercises_work_on_transformers_own_network():
     transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
     sizes = {"vocab_size": 24, "hidden_size": 12, "intermediate_size": 16, "num_hidden_layers": 3}
@@ -234,7 +232,6 @@ def test_the_exercises_work_on_transformers_own_network():
 
 
 @pytest.mark.parity
-@pytest.mark.slow
 def test_generate_of_transformers_calls_its_layers_as_the_lesson_says():
     transformers = pytest.importorskip("transformers", reason="pip install transformers accelerate")
     sizes = {"vocab_size": 24, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}

@@ -43,7 +43,6 @@ def grad_cam_by_differences(model, layer, image, target, step=1e-7):
         (Deep, "features.4", 12),  # is an in-place ReLU
         *[(build, layer, 12) for build in (PreActivation, InPlaceAfterwards) for layer in ("stem", "norm")],
         pytest.param(nets.of_torchvision("densenet121"), "features.norm5", 64, marks=slow),  # followed in place, as is
-        pytest.param(nets.of_torchvision("googlenet"), "conv2.bn", 64, marks=slow),
     ],
 )
 def test_grad_cam_equals_finite_differences(build, layer, size):

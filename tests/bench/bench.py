@@ -29,7 +29,7 @@ import torch
 from torch import Tensor, nn
 
 LIBRARIES = {"captum": "captum", "torch-cam": "torchcam", "pytorch-grad-cam": "pytorch_grad_cam"}
-LAYER = "layer4"
+LAYER, OWN = "layer4", "features.16"  # the last maps of resnet, and of the course's own network
 CLASSES = [0, 7, 99, 281, 500]
 
 
@@ -72,48 +72,46 @@ def compare(ours: Callable[[], object], other: Callable[[], object], rounds: int
     cpu, wall = [], []
     for index in range(rounds):
         pair = (ours, other) if index % 2 else (other, ours)
-        seconds = {}
-        for function in pair:
-            start, start_cpu = time.perf_counter(), time.process_time()
-            function()
-            seconds[function] = (time.process_time() - start_cpu, time.perf_counter() - start)
+        seconds = {function: time_once(function) for function in pair}
         cpu.append(seconds[ours][0] / seconds[other][0])
         wall.append(seconds[ours][1] / seconds[other][1])
     return statistics.median(cpu), statistics.median(wall)
 
 
+def time_once(function: Callable[[], object]) -> tuple[float, float]:
+    """The seconds of one call, of CPU time and of wall time."""
+    start, start_cpu = time.perf_counter(), time.process_time()
+    function()
+    return time.process_time() - start_cpu, time.perf_counter() - start
+
+
 def time_call(function: Callable[[], object], rounds: int = 25) -> tuple[float, float]:
     """The median milliseconds of a call, of CPU time and of wall time."""
     function()
-    cpu, wall = [], []
-    for _ in range(rounds):
-        start, start_cpu = time.perf_counter(), time.process_time()
-        function()
-        cpu.append(1000 * (time.process_time() - start_cpu))
-        wall.append(1000 * (time.perf_counter() - start))
-    return statistics.median(cpu), statistics.median(wall)
+    cpu, wall = zip(*(time_once(function) for _ in range(rounds)), strict=True)
+    return 1000 * statistics.median(cpu), 1000 * statistics.median(wall)
 
 
 # --- saliency ---------------------------------------------------------------------------------------------------------
 
 
-def bare_grad_cam(model: nn.Module, images: Tensor, target: int) -> Tensor:
-    """The least that Grad-CAM of resnet's last block can cost: a prefix without a graph, one gradient, one sum."""
+def run_to_layer3(model: nn.Module, images: Tensor) -> Tensor:
+    """What resnet's `layer3` returns, without a graph."""
     with torch.no_grad():
         x = model.maxpool(model.relu(model.bn1(model.conv1(images))))
-        leaf = model.layer4(model.layer3(model.layer2(model.layer1(x))))
-    leaf.requires_grad_()
-    logits = model.fc(model.avgpool(leaf).flatten(1))
-    (gradient,) = torch.autograd.grad(logits[:, target].sum(), leaf)
-    return torch.einsum("nk,nkhw->nhw", gradient.mean((-2, -1)), leaf.detach())
+        return model.layer3(model.layer2(model.layer1(x)))
 
 
-def bare_tiny_grad_cam(model: nn.Module, images: Tensor, target: int) -> Tensor:
-    """The same for the course's own network, from its last feature map on."""
+def bare_grad_cam(model: nn.Module, images: Tensor, target: int) -> Tensor:
+    """The least that Grad-CAM of the last maps can cost: a prefix without a graph, one gradient, one sum.
+
+    The model is a resnet, or the course's own network.
+    """
+    own = hasattr(model, "features")
     with torch.no_grad():
-        leaf = model.features((images - 0.5) / 0.25)
-    leaf.requires_grad_()
-    logits = model.classifier(model.avgpool(leaf).flatten(1))
+        leaf = model.features((images - 0.5) / 0.25) if own else model.layer4(run_to_layer3(model, images))
+    head = model.classifier if own else model.fc
+    logits = head(model.avgpool(leaf.requires_grad_()).flatten(1))
     (gradient,) = torch.autograd.grad(logits[:, target].sum(), leaf)
     return torch.einsum("nk,nkhw->nhw", gradient.mean((-2, -1)), leaf.detach())
 
@@ -132,19 +130,13 @@ def measure_saliency(rounds: int) -> list[Row]:
     rows.append(Row("Grad-CAM, resnet18 at 224, against the bare lower limit", cpu, 1.05, "x", wall))
 
     net, scene = load_picture_net().eval(), torch.rand(1, 3, 112, 112)
-    last = [name for name, module in net.features.named_children() if not list(module.children())][-1]
-    cpu, wall = compare(
-        lambda: grad_cam(net, scene, f"features.{last}", 3), lambda: bare_tiny_grad_cam(net, scene, 3), 3 * rounds
-    )
+    cpu, wall = compare(lambda: grad_cam(net, scene, OWN, 3), lambda: bare_grad_cam(net, scene, 3), 3 * rounds)
     rows.append(Row("Grad-CAM, the course's own network, against the bare lower limit", cpu, 1.10, "x", wall))
 
-    wide = {"resnet18": (model, LAYER)} | {
-        name: (get_model(name, weights=None).eval(), layer)
-        for name, layer in (("alexnet", "features.10"), ("squeezenet1_1", "features.12"))
-    }
-    for name, (each, layer) in wide.items():
-        rows += compare_classes_and_rules(name, each, layer, images, rounds)
-    rows += compare_classes_and_rules("the course's own", net, f"features.{last}", scene, 3 * rounds)
+    rows += compare_classes_and_rules("resnet18", model, LAYER, images, rounds)
+    for name, layer in (("alexnet", "features.10"), ("squeezenet1_1", "features.12")):
+        rows += compare_classes_and_rules(name, get_model(name, weights=None).eval(), layer, images, rounds)
+    rows += compare_classes_and_rules("the course's own", net, OWN, scene, 3 * rounds)
     rows.append(measure_saved_bytes(model, images))
     for name, module in LIBRARIES.items():
         rows += compare_with_library(name, module, model, images, rounds)
@@ -187,19 +179,11 @@ def measure_saved_bytes(model: nn.Module, images: Tensor) -> Row:
         del kept
         return total
 
-    with torch.no_grad():
-        x = model.maxpool(model.relu(model.bn1(model.conv1(images))))
-        x = model.layer3(model.layer2(model.layer1(x)))
-    leaf = x.requires_grad_()
-    frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(False)
-    try:
-        alone = count(lambda: model.fc(model.avgpool(model.layer4(leaf)).flatten(1)))
-        ours = count(lambda: explain(model, images, "layer3"))
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(True)
+    leaf = run_to_layer3(model, images).requires_grad_()
+    model.requires_grad_(False)
+    alone = count(lambda: model.fc(model.avgpool(model.layer4(leaf)).flatten(1)))
+    ours = count(lambda: explain(model, images, "layer3"))
+    model.requires_grad_(True)
     return Row("bytes saved for backward, layer3, against the layers after it alone", ours / alone, 1.0, "x")
 
 
@@ -258,25 +242,21 @@ def _with_pytorch_grad_cam(model: nn.Module, images: Tensor) -> Iterator[Callabl
 
 def measure_explorers() -> list[Row]:
     """A cached move of a slider, and what a new picture costs beyond the network's own forward pass."""
+    from ipywidgets import FloatSlider, IntSlider
+
     from course_utils import explorers
+    from tests.panels import controls
 
     rows = []
     for name in ("GradientFlow", "ModelHooks", "LifeOfACall", "FeatureMaps", "GuidedBackprop", "GradCam"):
         explorer = getattr(explorers, name)()
-        sliders = [widget for widget in _widgets(explorer.widget) if type(widget).__name__.endswith("Slider")]
-        sliders = [slider for slider in sliders if hasattr(slider, "max") and slider.max > slider.min]
+        sliders = [each for each in controls(explorer, (IntSlider, FloatSlider)) if each.max > each.min]
         if not sliders:
             rows.append(Row(f"{name}: a slider move", None, 50, "ms", note="it has no slider"))
             continue
         slowest = max((_time_moves(slider) for slider in sliders), key=lambda pair: pair[0])
         rows.append(Row(f"{name}: a cached slider move", slowest[0], 50, "ms", slowest[1]))
     return rows
-
-
-def _widgets(widget: object) -> Iterator[object]:
-    yield widget
-    for child in getattr(widget, "children", ()):
-        yield from _widgets(child)
 
 
 def _time_moves(slider: object) -> tuple[float, float]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.bench import bench
-from tests.bench.bench import Row, bare_grad_cam, bare_tiny_grad_cam, compare
+from tests.bench.bench import OWN, Row, bare_grad_cam, compare
 
 
 def test_comparison_runs_both_equally_often_in_turns_after_one_run_of_each():
@@ -27,7 +27,7 @@ def test_lower_limits_compute_the_same_maps_as_the_package():
     model, images = resnet18(weights=None).eval(), torch.rand(1, 3, 64, 64)
     torch.testing.assert_close(bare_grad_cam(model, images, 7), grad_cam(model, images, "layer4", 7))
     net = load_picture_net().eval()
-    torch.testing.assert_close(bare_tiny_grad_cam(net, images, 3), grad_cam(net, images, "features.16", 3))
+    torch.testing.assert_close(bare_grad_cam(net, images, 3), grad_cam(net, images, OWN, 3))
 
 
 def test_table_and_json_hold_the_same_rows_and_a_limit_that_is_exceeded_is_a_failure(monkeypatch, tmp_path, capsys):
