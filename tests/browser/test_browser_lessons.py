@@ -28,6 +28,8 @@ def lesson(request, window):
     """A lesson in front of the window, as it was saved when all predictions were made; its name."""
     asked = predictions_of(source.number_of(request.param))
     notebook = save_built(request.param, {each.name: each.answer for each in asked})
+    for cell in notebook.cells:
+        cell.metadata["jupyter"] = {"source_hidden": True}  # editors take long, and wrap their lines
     path = window.lab.work / f"done-{request.param.stem}.ipynb"
     nbformat.write(notebook, path)
     notary = NotebookNotary(data_dir=str(window.lab.work.parent / "home" / "data"))
