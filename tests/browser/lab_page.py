@@ -164,6 +164,7 @@ class LabPage:
         self.lab = lab
         self.page: Page = browser.new_page(viewport={"width": width, "height": height})
         self.page.set_default_timeout(1000 * PATIENCE)
+        self.page.add_init_script(SCRIPTS["be_idle"])
         self.outside: list[str] = []
         self.complaints: list[str] = []
         self.page.on("pageerror", self._note)

@@ -43,7 +43,7 @@ GRAPHS = ("01", "02", "03", "11")  # drawings that are as wide as what is drawn:
 
 @pytest.fixture(scope="module")
 def panels(window):
-    """A notebook with a cell for each explorer, and one for a lesson's questions, in front of the window; it was run."""
+    """A notebook with a cell for each explorer, and one for each lesson's questions, run in front of the window."""
     questions = [QUESTIONS.format([each.name for each in predictions_of(number)]) for number in range(len(LESSONS))]
     explorers = read_explorers()
     assert list(explorers) == EXPLORERS
