@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(items):
 def pytest_xdist_make_scheduler(config, log):
     """A file's tests stay in one process, for what they share is made once.
 
-    The files that look at each lesson in a browser run it once for all of them, and the others with a browser share one
-    JupyterLab. The tests of the notebooks share nothing, and go one by one to the process that is free.
+    Those with a browser share one JupyterLab in each of two processes. The tests of the notebooks share nothing, and go
+    one by one to the process that is free.
     """
     if config.getoption("dist") != "loadfile":
         return None
@@ -42,7 +42,8 @@ def pytest_xdist_make_scheduler(config, log):
         def _split_scope(self, nodeid):
             file = nodeid.partition("::")[0]
             if "browser/" in file:
-                return "lessons" if file.endswith(("_explorers.py", "_lessons.py", "_sealed.py")) else "browser"
+                alone = ("_cheatsheet.py", "_live.py", "_report.py", "_site.py", "_slides.py")
+                return "pages" if file.endswith(alone) else "lessons"
             return nodeid if "test_notebooks" in file else file
 
     return Scheduling(config, log)

@@ -22,6 +22,7 @@ from course_utils.lab import doctor as module
 from course_utils.lab import jupyter
 from course_utils.lab.doctor import Diagnosis, Finding, doctor, examine
 from course_utils.root import ROOT, CourseError
+from tests.browser.lab_page import find_port
 
 
 def add_cell(path, text: str) -> None:
@@ -66,11 +67,6 @@ def test_no_lessons_and_a_port_in_use_are_said(tmp_path):
             jupyter.open_lab(port)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
 @pytest.mark.parametrize("system", ["posix", "nt"])
 def test_open_lab_takes_the_place_of_this_process_where_it_can(tmp_path, monkeypatch, capsys, system):
     run, theirs = [], {"JUPYTER_PATH": "/mine", "JUPYTERLAB_SETTINGS_DIR": "/mine", "JUPYTER_CONFIG_DIR": "/mine"}
@@ -80,7 +76,7 @@ def test_open_lab_takes_the_place_of_this_process_where_it_can(tmp_path, monkeyp
     monkeypatch.setattr(jupyter, "os", SimpleNamespace(name=system, environ={"HOME": "/me", **theirs}))
     jupyter.os.geteuid = lambda: 0
     jupyter.os.execve = lambda path, command, env: run.append(("posix", command, env))
-    jupyter.open_lab(free_port(), ["--no-browser"])
+    jupyter.open_lab(find_port(), ["--no-browser"])
     ((found, command, environment),) = run
     assert (found, command[-2:]) == (system, [f"--ServerApp.allow_root={system == 'posix'}", "--no-browser"])
     assert "/mine" not in environment.values()
@@ -94,7 +90,7 @@ def test_jupyterlab_opens_on_the_first_lesson_without_a_question(course, tmp_pat
     written = (tmp_path / "home" / "config" / "labconfig" / "default_setting_overrides.json").read_text()
     assert '"fetchNews": "false"' in written
     environment = jupyter.isolate_jupyter({**os.environ, "HOME": str(tmp_path / "me")}, tmp_path / "home")
-    port = free_port()
+    port = find_port()
     command = jupyter.lab_command(port, ["--no-browser"], tmp_path / "work")
     server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:

@@ -11,13 +11,15 @@ from jupyter_server.services.contents.filemanager import FileContentsManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from course_utils.authoring import source
-from course_utils.exercises.declaration import find_prediction
+from course_utils.authoring.build import WIDGET
+from course_utils.exercises.declaration import find_prediction, predictions_of
 from course_utils.exercises.predictions import HIDDEN
 from course_utils.exercises.saved_progress import FILE, MARKER
 from course_utils.explorers import GradientFlow, TheCase
 from course_utils.lab import saving
 from course_utils.lab.saving import WIDGET_STATE, WIDGET_VIEW, before_save, settle
 from course_utils.vision import pictures
+from tests.sealing import find_told
 
 ASKED = find_prediction("hook_on_w")  # 5, 10, 15, 30 (right)
 ANSWER = "It is 30"
@@ -111,6 +113,22 @@ def test_a_saved_lesson_is_saved_again_as_it_is(lesson):
     assert settle(once, {"hook_on_w": "15"}) == once
     hidden = settle(lesson, {})
     assert settle(hidden, {}) == hidden
+
+
+def save_built(path: Path, choices: dict[str, str]) -> nbformat.NotebookNode:
+    """The lesson of a source as Jupyter saves it after *Run All*, where these were the commitments."""
+    built = nbformat.read(source.FOLDER / f"{path.stem}.ipynb", as_version=4)
+    for output in (output for cell in built.cells for output in cell.get("outputs", ())):
+        if output.get("metadata", {}).get(WIDGET):
+            output.data[WIDGET_VIEW] = {"model_id": "any"}
+    return settle(built, choices)
+
+
+@pytest.mark.parametrize("path", source.sources(), ids=lambda path: path.stem)
+def test_no_lesson_tells_an_answer_before_the_commit(path):
+    cells = save_built(path, {}).cells
+    said = "\n".join([cell.source for cell in cells] + [str(cell.get("outputs", "")) for cell in cells])
+    assert [told for asked in predictions_of(source.number_of(path)) for told in find_told(said, asked)] == []
 
 
 @pytest.fixture

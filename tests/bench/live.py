@@ -1,6 +1,6 @@
 """A class under load: learners, each with an open stream, answer within two seconds, and Chromium shows the page.
 
-    python -m tests.bench.live          60 and 300 learners, a flood of wrong codes, the disk, a silent class
+    python -m tests.bench.live          60 and 300 learners, a flood of wrong codes, the disk
 
 Everything is on 127.0.0.1. An answer's time goes from the moment it is sent to the moment it is counted on the page. It
 is on the disk before it is answered, so the machine's disk is in all of these times.
@@ -9,7 +9,6 @@ is on the disk before it is answered, so the machine's disk is in all of these t
 import asyncio
 import json
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,8 +19,6 @@ from pathlib import Path
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError
 
-from course_utils.exercises import predict
-from course_utils.live import member
 from course_utils.live.store import Store
 from tests.bench.bench import Row, table
 from tests.browser.lab_page import SCRIPTS, find_port, start_browser
@@ -29,14 +26,12 @@ from tests.browser.live_class import start
 
 WITHIN = 2.0  # seconds in which all of them answer
 FLOOD = 20, 5.0  # so many send wrong codes at once, for so many seconds
-# What the learners report, the key of the page's screen, and where it counts.
-VOTES = {"kind": "prediction", "name": "hook_on_a", "said": "15", "cause": ""}, "2", r"(\d+) of \d+ voted"
-MATRIX = {"kind": "exercise", "name": "keep_positive", "said": "passed", "cause": ""}, "3", r"keep_positive(\d+) of"
-KINDS = {"votes": VOTES, "matrix": MATRIX}
+VOTE = {"kind": "prediction", "name": "hook_on_a", "said": "15", "cause": ""}  # of every learner
+VOTED = r"(\d+) of \d+ voted"
 
 
-async def answer_all(address: str, code: str, learners: int, report: dict[str, str], stream: str) -> list[float]:
-    """Join with so many learners, and then let all of them answer; returns when each answer was sent.
+async def answer_all(address: str, code: str, learners: int, stream: str) -> list[float]:
+    """Join with so many learners, and then let all of them vote; returns when each vote was sent.
 
     Each holds a `stream` open: `events` as a kernel does, `ballot` as a phone does.
     """
@@ -54,7 +49,7 @@ async def answer_all(address: str, code: str, learners: int, report: dict[str, s
     async def send(token: str) -> float:
         await asyncio.sleep(random.uniform(0, WITHIN))
         sent, own = time.time(), headers | {"Authorization": f"Bearer {token}"}
-        body = json.dumps({"id": token} | report)
+        body = json.dumps({"id": token} | VOTE)
         await client.fetch(f"{address}/report", method="POST", body=body, headers=own)
         return sent
 
@@ -77,17 +72,18 @@ def serve() -> Iterator[tuple[str, str, str]]:
             server.wait()
 
 
-def measure(learners: int, where: str, stream: str = "events") -> list[Row]:
-    """How long the slowest answer and the middle one take to the page, with so many learners."""
-    report, key, pattern = KINDS[where]
+def measure(learners: int, stream: str = "events") -> list[Row]:
+    """How long the slowest vote and the middle one take to the page, with so many learners."""
     with serve() as (address, code, mine), start_browser() as browser:
         page = browser.new_page(viewport={"width": 1920, "height": 1080})
         page.goto(f"{address}/class?key={mine}")
         page.locator("#screen-votes").click()
         page.locator("#prediction-hook_on_a").click()
-        page.keyboard.press(key)
-        page.evaluate(SCRIPTS["note_counts"], pattern)
-        sent = [float(each) for each in run_learners(address, code, learners, report, stream)]
+        page.evaluate(SCRIPTS["note_counts"], VOTED)
+        # The learners are in a process of their own.
+        command = [sys.executable, "-m", "tests.bench.live", address, code, str(learners), stream]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        sent = [float(each) for each in done.stdout.split()]
         page.wait_for_function("all => window.counts.some(([, count]) => count === all)", arg=learners)
         counts = page.evaluate("() => window.counts")
     # The n-th answer is on the page when n are counted.
@@ -95,15 +91,9 @@ def measure(learners: int, where: str, stream: str = "events") -> list[Row]:
         1000 * (next(at for at, count in counts if count >= number) / 1000 - when)
         for number, when in enumerate(sent, start=1)
     ]
-    what = f"{learners} {'phones' if stream == 'ballot' else 'kernels'} within {WITHIN:.0f} s, {where}"
+    what = f"{learners} {'phones' if stream == 'ballot' else 'kernels'} within {WITHIN:.0f} s"
     slowest = Row(f"{what}: the slowest is on the page", max(times), 1000, "ms")
     return [slowest, Row(f"{what}: the middle one", sorted(times)[len(times) // 2], None, "ms")]
-
-
-def run_learners(address: str, code: str, learners: int, report: dict[str, str], stream: str) -> list[str]:
-    """The learners in a process of their own; returns when each answer was sent."""
-    command = [sys.executable, "-m", "tests.bench.live", address, code, str(learners), json.dumps(report), stream]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
 def measure_flood() -> list[Row]:
@@ -159,26 +149,10 @@ def measure_disk(rounds: int = 50) -> list[Row]:
     return rows
 
 
-def measure_silence(calls: int = 50) -> list[Row]:
-    """What a call of `predict` costs in a class that takes every connection and never answers."""
-    bare = [_time_call() for _ in range(calls)]
-    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
-        member._members[:] = [member._Member(f"http://127.0.0.1:{silent.getsockname()[1]}", "token", {})]
-        reporting = [_time_call() for _ in range(calls)]
-    return [Row("a call of predict while the class is silent, more than alone", max(reporting) - min(bare), 50, "ms")]
-
-
-def _time_call() -> float:
-    start = time.perf_counter()
-    predict("hook_on_a", 30)
-    return 1000 * (time.perf_counter() - start)
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:  # be the learners
-        address, code, learners, report, stream = sys.argv[1:]
-        print(*asyncio.run(answer_all(address, code, int(learners), json.loads(report), stream)))
+        address, code, learners, stream = sys.argv[1:]
+        print(*asyncio.run(answer_all(address, code, int(learners), stream)))
     else:
-        rows = [row for many in (60, 300) for where in KINDS for row in measure(many, where)]
-        rows += measure(300, "votes", "ballot")
-        print(table([*rows, *measure_flood(), *measure_disk(), *measure_silence()]))
+        votes = [row for many in (60, 300) for row in measure(many)]
+        print(table([*votes, *measure(300, "ballot"), *measure_flood(), *measure_disk()]))

@@ -15,14 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import nbformat
+
 from course_utils.authoring.source import METADATA
 from course_utils.lab import jupyter
+from course_utils.lab.update import update_lessons
 from course_utils.root import CourseError
 
 if TYPE_CHECKING:
@@ -72,6 +75,11 @@ class Lab:
         if self.front_end == "notebook":
             place = f"notebooks/{path}" if path else "tree"
         return f"{self.address}/{place}?token={self.token}&reset"
+
+    def write(self, name: str, cells: Iterable[str]) -> None:
+        """Put a notebook with these cells of code into `work`."""
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(each) for each in cells], metadata=METADATA)
+        nbformat.write(made, self.work / name)
 
 
 @contextmanager
@@ -156,6 +164,7 @@ class LabPage:
         self.lab = lab
         self.page: Page = browser.new_page(viewport={"width": width, "height": height})
         self.page.set_default_timeout(1000 * PATIENCE)
+        self.page.add_init_script(SCRIPTS["be_idle"])
         self.outside: list[str] = []
         self.complaints: list[str] = []
         self.page.on("pageerror", self._note)
@@ -183,10 +192,17 @@ class LabPage:
         """Open the notebook `path` of the work folder in a tab of its own, and wait until its kernel is ready."""
         if self.page.url == BLANK:
             self.load()
-        self._execute("docmanager:open", path=path)
+        self.execute_command("docmanager:open", path=path)
         self._wait_for_kernel(path)
 
-    def _execute(self, command: str, **arguments: str) -> None:
+    def open_fresh(self, path: str) -> None:
+        """Open a lesson as it comes, for somebody who has done nothing yet and is in no class."""
+        for name in ("progress.json", "class.json", path):
+            (self.lab.work / name).unlink(missing_ok=True)
+        list(update_lessons([jupyter.NOTEBOOKS / path], self.lab.work))
+        self.open(path)
+
+    def execute_command(self, command: str, **arguments: str) -> None:
         """Carry out a command of JupyterLab's, as its menus do, and wait until it is done."""
         script = "async ([command, args]) => { await jupyterapp.commands.execute(command, args); }"
         self.page.evaluate(script, [command, arguments])
@@ -215,7 +231,7 @@ class LabPage:
 
     def run_all(self) -> None:
         """Run all cells, as *Run > Run All Cells* does, and wait for the last one."""
-        self._execute("notebook:run-all-cells")
+        self.execute_command("notebook:run-all-cells")
         self.wait_until_idle()
 
     def type_into(self, index: int, code: str) -> None:
@@ -230,10 +246,15 @@ class LabPage:
         self.page.keyboard.press("Shift+Enter")
         self.wait_until_idle()
 
+    def save(self) -> None:
+        """Save the notebook in front by its key."""
+        self.page.keyboard.press("ControlOrMeta+s")
+        self.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
+
     def run(self, index: int) -> None:
         """Run the cell with this number, from 0, once more, and wait for it."""
         self.page.evaluate("index => { jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", index)
-        self._execute("notebook:run-cell")
+        self.execute_command("notebook:run-cell")
         self.wait_until_idle()
 
     def execute(self, code: str) -> None:
@@ -244,15 +265,6 @@ class LabPage:
             code,
         )
         self.wait_until_idle()
-
-    def find_explorer(self) -> Locator:
-        """The explorer in the notebook in front, scrolled into view. Raises `CourseError` where there is none."""
-        tagged = [number for number, each in enumerate(self.read_cells()) if "explore" in each["tags"]]
-        if not tagged:
-            raise CourseError("no cell of this notebook is tagged explore")
-        panel = self.cell(tagged[0]).locator(".jp-OutputArea-output .widget-vbox").first
-        panel.scroll_into_view_if_needed()
-        return panel
 
     def time_key(self, handle: Locator, key: str) -> float:
         """Press a key on a slider, and return the milliseconds from the key to the new picture of its explorer.
@@ -273,12 +285,12 @@ class LabPage:
         self.page.evaluate(
             "async () => { await jupyterapp.shell.currentWidget.sessionContext.session.kernel.requestKernelInfo(); }"
         )
-        self.page.wait_for_function(SCRIPTS["is_idle"])
+        self.page.wait_for_function(SCRIPTS["is_idle"], polling=50)  # milliseconds: it reads the whole page each time
 
     def set_theme(self, dark: bool) -> None:
         """Choose JupyterLab's light or dark theme, as in the menu *Settings*."""
         theme = "JupyterLab Dark" if dark else "JupyterLab Light"
-        self._execute("apputils:change-theme", theme=theme)
+        self.execute_command("apputils:change-theme", theme=theme)
         self.page.wait_for_function("theme => document.body.dataset.jpThemeName === theme", arg=theme)
 
     def set_width(self, pixels: int) -> None:
@@ -306,7 +318,8 @@ def slider_latencies(moves: int) -> dict[str, list[float]]:
     An explorer without a slider is left out. Raises `CourseError` where there is no browser, or no new picture.
     """
     with _open_window() as page:
-        names = _write_explorers(page.lab.work / "explorers.ipynb")
+        names = _name_explorers()
+        page.lab.write("explorers.ipynb", [f"from course_utils.explorers import *\n\n{each}" for each in names])
         page.open("explorers.ipynb")
         page.run_all()
         times = {name: _time_moves(page, page.cell(number), moves) for number, name in enumerate(names)}
@@ -324,17 +337,12 @@ def _open_window() -> Iterator[LabPage]:
         yield LabPage(browser, lab)
 
 
-def _write_explorers(path: Path) -> Sequence[str]:
-    """Write a notebook with a cell for each explorer, and for some on the real network; return what each makes."""
-    import nbformat
-
+def _name_explorers() -> list[str]:
+    """What makes each explorer, and some on the real network."""
     from course_utils.explorers import __all__ as every
 
     names = [f"{name}()" for name in every]
-    names += [f'{name}(picture="chelsea")' for name in ("FeatureMaps", "GuidedBackprop", "GradCam")]
-    cells = [nbformat.v4.new_code_cell(f"from course_utils.explorers import *\n\n{name}") for name in names]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=METADATA), path)
-    return names
+    return names + [f'{name}(picture="chelsea")' for name in ("FeatureMaps", "GuidedBackprop", "GradCam")]
 
 
 def _time_moves(page: LabPage, cell: Locator, moves: int) -> list[float]:

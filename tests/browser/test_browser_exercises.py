@@ -1,7 +1,6 @@
 """A learner in the start lesson: a prediction, a wrong answer, a hint, the right answer, the progress, another day."""
 
 import json
-from pathlib import Path
 
 import pytest
 from faults import find_faults
@@ -19,7 +18,7 @@ RIGHT = "def largest(tensor):\n    return tensor.max().item()\n"
 @pytest.fixture(scope="module")
 def student(window):
     """The start lesson, opened and run, with nothing done yet."""
-    window.open(LESSON)
+    window.open_fresh(LESSON)
     window.run_all()
     yield Student(window)
     window.shut_down()
@@ -52,14 +51,6 @@ class Student:
         self.window.run_and_go_on()
         return self.read(number)
 
-    def take_pictures(self, folder: Path, cells: dict[str, int]) -> None:
-        """Take a picture of each of these cells in both themes, to be looked at."""
-        for dark in (True, False):
-            self.window.set_theme(dark)
-            for name, number in cells.items():
-                path = folder / f"exercise-{name}-{'dark' if dark else 'light'}.png"
-                self.window.cell(number).screenshot(path=path)
-
     def kept(self) -> dict:
         return json.loads((self.window.lab.work / "progress.json").read_text(encoding="utf-8"))
 
@@ -76,7 +67,7 @@ def test_a_prediction_by_mouse(student):
     assert student.kept()["predictions"]["gradient_of_square"] == "9"
 
 
-def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
+def test_a_wrong_answer_a_hint_the_right_answer(student, take_picture):
     answer = student.find("answer")
     before = student.kept()["exercises"]["largest"]["attempts"]  # of the sample, which every run of the lesson checks
     student.window.type_into(answer, WRONG)
@@ -93,17 +84,17 @@ def test_a_wrong_answer_a_hint_the_right_answer(student, pictures):
     shown = student.ask_below(asked, "solution(largest, now=True)")
     assert "return tensor.max().item()" in student.read(shown)
     assert find_faults(student.page) == []
-    student.take_pictures(pictures, {"wrong": answer + 1, "hint": asked, "solution": shown})
+    for name, number in {"wrong": answer + 1, "hint": asked, "solution": shown}.items():
+        take_picture(student.window.cell(number), f"exercise-{name}")
 
     student.window.type_into(answer, RIGHT)
     student.window.run_and_go_on()
     assert "largest: passed (1 point)" in student.read(answer + 1)
     assert "1 of 1" in student.run_progress()
-    assert find_faults(student.page) == []
-    student.take_pictures(pictures, {"passed": answer + 1})
+    take_picture(student.window.cell(answer + 1), "exercise-passed")
 
 
-def test_a_question_about_ones_own_code_below_the_ticket(student, pictures):
+def test_a_question_about_ones_own_code_below_the_ticket(student, take_picture):
     answer = student.find("answer")
     student.window.type_into(answer, RIGHT)
     student.window.run_and_go_on()
@@ -117,22 +108,23 @@ def test_a_question_about_ones_own_code_below_the_ticket(student, pictures):
     assert len(student.kept()["questions"]["largest"]["asked"]) == 1
     assert "own code: 1 answered" in student.run_progress()
     assert find_faults(student.page) == []
-    student.take_pictures(pictures, {"question": answer + 1})
+    take_picture(cell, "exercise-question")
     student.window.set_width(WIDE)
 
 
 def test_answers_and_progress_are_there_after_a_reload_and_in_a_new_kernel(student):
     answer = student.find("answer")
     student.window.type_into(answer, RIGHT)
-    student.page.keyboard.press("ControlOrMeta+s")
-    student.page.wait_for_function("() => !jupyterapp.shell.currentWidget.context.model.dirty")
+    student.window.save()
     student.window.load(LESSON)
     assert student.window.read_cells()[answer]["source"] == RIGHT
     student.page.evaluate("async () => { await jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
-    student.window.run_all()
-    student.run_progress()
-    assert student.run_progress().count("1 of 1") == 2  # the exercise, and the prediction
-    assert "Open the lessons with" not in student.run_progress()
+    for number, cell in enumerate(student.window.read_cells()):
+        if "setup" in cell["tags"]:
+            student.window.run(number)
+    said = student.run_progress()
+    assert said.count("1 of 1") == 2  # the exercise, and the prediction
+    assert "Open the lessons with" not in said
 
 
 def test_the_progress_leads_to_the_lesson_to_go_on_with(student):

@@ -1,10 +1,9 @@
-"""Keys stay in the explorers and predictions, in front-ends that know nothing of the course's settings."""
+"""In front-ends that know nothing of the course's settings: keys stay in a panel, and a sentence wakes a dead one."""
 
-import nbformat
 import pytest
 
-from course_utils.authoring.source import METADATA
 from tests.browser import lab_page
+from tests.browser.test_browser_sealed import WIDGET_TROUBLES
 
 pytestmark = pytest.mark.browser
 CODE = """\
@@ -29,12 +28,11 @@ def page(request, browser, tmp_path_factory):
         pytest.skip(missing)
     pytest.importorskip(request.param, reason="pip install -e '.[browser]'")
     with lab_page.start_lab(tmp_path_factory.mktemp("plain"), front_end=request.param) as lab:
-        cells = [nbformat.v4.new_code_cell(each) for each in CODE.split("---\n")]
-        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=METADATA), lab.work / NAME)
+        lab.write(NAME, CODE.split("---\n"))
         window = lab_page.LabPage(browser, lab, NAME)
         window.run_all()
         yield window
-        window.shut_down()
+        window.page.close()
 
 
 def press(page, control, key: str) -> tuple[int, int]:
@@ -87,3 +85,21 @@ def test_shift_enter_runs_the_cell_from_an_explorer_too(page):
 def test_without_a_panel_an_arrow_leaves_a_widget(page):
     """What the others would find if nothing kept the keys."""
     assert press(page, choose(page, 0).locator("select").first, "ArrowDown")[0] == 1
+
+
+def test_a_sentence_stands_where_a_widget_was(page, take_picture):
+    """The last test here: the kernel is another one afterwards."""
+    page.save()
+    page.page.evaluate("() => jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    panel = page.cell(2).locator(".course-panel.jupyter-widgets-disconnected").first
+    panel.wait_for()
+    shown = "each => [getComputedStyle(each, '::before').content, getComputedStyle(each, '::before').display]"
+    assert "Run this cell to wake it" in panel.evaluate(shown)[0]
+    signs = [each.evaluate(shown)[1] for each in panel.locator(".jupyter-widgets-disconnected").all()]
+    assert set(signs) == {"none"}, "it is said once"
+    page.load(NAME)
+    dead = page.cell(2).locator(".jp-OutputArea-output.jupyter-widgets")
+    dead.wait_for(state="attached")
+    assert [trouble for trouble in WIDGET_TROUBLES if trouble in page.panel.inner_text()] == []
+    assert "Run this cell to wake" in dead.evaluate("each => getComputedStyle(each, '::after').content")
+    take_picture(page.cell(2), f"asleep-{page.lab.front_end}")

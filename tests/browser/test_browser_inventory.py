@@ -10,14 +10,13 @@ from course_utils.lessons.inventory import FORMS, find_key, read_questions
 pytestmark = pytest.mark.browser
 
 
-def test_questions_are_answered_with_choices_and_compared_at_the_end(window, pictures):
-    (window.lab.work / "progress.json").unlink(missing_ok=True)
-    window.open("inventory.ipynb")
+def test_questions_are_answered_with_choices_and_compared_at_the_end(window, take_picture):
+    window.open_fresh("inventory.ipynb")
     window.run_all()
     panel = window.cell(4).locator(".course-panel").first
     panel.scroll_into_view_if_needed()
     assert "Question 1 of 12" in panel.inner_text()
-    panel.screenshot(path=pictures / "inventory-question.png")
+    take_picture(panel, "inventory-question")
     assert find_faults(window.page) == []
     panel.get_by_role("button", name="Next").click()
     window.wait_until_idle()
@@ -40,6 +39,6 @@ def test_questions_are_answered_with_choices_and_compared_at_the_end(window, pic
     page = window.cell(8).locator(".jp-OutputArea-output").first
     page.scroll_into_view_if_needed()
     assert "5 of 12 before, 12 of 12 after" in page.inner_text()
-    page.screenshot(path=pictures / "inventory-comparison.png")
+    take_picture(page, "inventory-comparison")
     assert find_faults(window.page) == []
     window.shut_down()

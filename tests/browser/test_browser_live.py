@@ -15,7 +15,13 @@ from tests.browser.live_class import LiveClass, running, start
 
 pytestmark = pytest.mark.browser
 
-LESSON = "00_start_here.ipynb"
+BEGIN = """\
+from course_utils.exercises import check, predict, why
+from course_utils.lessons.lesson_00 import largest
+from course_utils.live import join
+join({address!r}, {code!r}, 'Ann <b>')
+"""
+CELLS = 'predict("gradient_of_square")', 'why("gradient_of_square")', "", "check(largest)"
 WRONG = "def largest(tensor):\n    return tensor.max()\n"
 SHOWN = {"join": "joined", "votes": "First vote", "class": "Passed", "help": "A nudge for all", "plan": "Minute"}
 FIRST = "Maximilian", "Sofia", "Li", "Amara", "Christopher", "Beatriz"
@@ -60,33 +66,18 @@ def open_desk(browser, live, **size):
     return open_projector(browser, live, "desk", **size)
 
 
-@pytest.fixture
-def learner(window):
-    """The start lesson, opened and run, with nothing done yet."""
-    for name in ("progress.json", "class.json"):
-        (window.lab.work / name).unlink(missing_ok=True)
-    window.open(LESSON)
-    window.run_all()
-    yield window
-    window.shut_down()
-    for name in ("progress.json", "class.json"):
-        (window.lab.work / name).unlink(missing_ok=True)
-
-
-def find_last(window, tag):
-    return [number for number, cell in enumerate(window.read_cells()) if tag in cell["tags"]][-1]
-
-
-def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pages(learner, browser, tmp_path):
+def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pages(window, browser, tmp_path):
     with running(tmp_path, lesson="00") as live:
         shown, desk = open_projector(browser, live), open_desk(browser, live, width=1280, height=720)
         assert "key" not in shown.page.url + desk.page.url
-        answer, asked, told = (find_last(learner, tag) for tag in ("answer", "predict", "why"))
-        joining = f"from course_utils.live import join\njoin({live.address!r}, {live.room.people.code!r}, 'Ann <b>')\n"
-        learner.type_into(answer, joining)
-        assert "You are in the class as Ann <b>." in learner.cell(answer).locator(".jp-OutputArea").text_content()
+        (window.lab.work / "progress.json").unlink(missing_ok=True)
+        window.lab.write("class.ipynb", [BEGIN.format(address=live.address, code=live.room.people.code), *CELLS])
+        window.open("class.ipynb")
+        joined, question, explanation = map(window.cell, range(3))
+        for number in range(3):
+            window.run(number)
+        assert "You are in the class as Ann <b>." in joined.locator(".jp-OutputArea").text_content()
         shown.sees("1 joined")
-        question, explanation = learner.cell(asked), learner.cell(told)
         explanation.get_by_text(classroom.WAITS).wait_for()
         question.get_by_label("9", exact=True).check()
         question.get_by_role("button", name="Commit").click()
@@ -110,8 +101,8 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pa
         shown.sees("✓ 6")
         assert shown.page.evaluate("() => document.activeElement.id") == "phase-reveal", "the focus stays"
 
-        learner.type_into(answer, WRONG)
-        learner.page.keyboard.press("Shift+Enter")
+        window.type_into(3, WRONG)
+        window.run(4)
         desk.press("3 Who is where")
         desk.sees("✗ 1 Ann <b>")
         shown.sees("Here now")
@@ -123,6 +114,7 @@ def test_a_real_kernel_votes_twice_waits_for_the_reveal_and_checks_before_two_pa
         shown.sees(find("largest").hints[0].split("`")[0])
         shown.close()
         desk.close()
+        window.shut_down()
 
 
 def fill(live, learners):
@@ -141,44 +133,40 @@ def fill(live, learners):
     live.press("timer", "start")
 
 
-def test_every_screen_with_sixty_learners_fits_and_is_clean(browser, tmp_path, pictures):
-    """On a projector of 1920 x 1080 pixels and on one of 1280 x 720, names hidden and shown; formulas are drawn."""
+@pytest.mark.parametrize(("width", "height", "names"), [(1920, 1080, "no"), (1280, 720, "yes")])
+def test_every_screen_with_sixty_learners_fits_and_is_clean(browser, tmp_path, take_picture, width, height, names):
+    """On two projectors, with names hidden and shown; formulas are drawn."""
     pytest.importorskip("latex2mathml")
     with running(tmp_path, lesson="07") as live:
         fill(live, 60)
-        for width, height in ((1920, 1080), (1280, 720)):
-            shown = open_projector(browser, live, width=width, height=height)
-            for number, screen in enumerate(SCREENS, start=1):
-                for names in ("no", "yes"):
-                    live.press("names", names)
-                    shown.page.keyboard.press(str(number))
-                    shown.sees(SHOWN[screen])
-                    shown.page.locator(f"#names[data-value={'no' if names == 'yes' else 'yes'}]").wait_for()
-                    smallest = shown.page.evaluate(SCRIPTS["smallest_text"])
-                    assert (screen, max(*shown.overflow(), 0), smallest >= 20 * width / 1920) == (screen, 0, True)
-                    assert find_faults(shown.page, "html") == []
-                    shown.page.screenshot(path=pictures / f"class-{height}-{screen}-names-{names}.png")
-                if screen == "votes":
-                    assert shown.page.locator("math").count() > 0
-            shown.close()
+        live.press("names", names)
+        shown = open_projector(browser, live, width=width, height=height)
+        for number, screen in enumerate(SCREENS, start=1):
+            shown.page.keyboard.press(str(number))
+            shown.sees(SHOWN[screen])
+            smallest = shown.page.evaluate(SCRIPTS["smallest_text"])
+            assert (screen, max(*shown.overflow(), 0), smallest >= 20 * width / 1920) == (screen, 0, True)
+            assert find_faults(shown.page, "html") == []
+            take_picture(shown.page, f"class-{height}-{screen}")
+            if screen == "votes":
+                assert shown.page.locator("math").count() > 0
+        shown.close()
 
 
 def test_the_instructors_page_works_on_a_laptop_and_on_a_phone_and_removes_whoever_disturbs(
-    browser, tmp_path, pictures
+    browser, tmp_path, take_picture
 ):
     with running(tmp_path, lesson="07") as live:
         fill(live, 12)
         laptop = open_desk(browser, live, width=1280, height=720)
         phone = open_desk(browser, live, width=390, height=844, is_mobile=True)
-        for number, screen in enumerate(SCREENS, start=1):
+        for screen in SCREENS:
             live.press("screen", screen)
             for window in (laptop, phone):
                 window.page.locator(f"#screen-{screen}[aria-pressed=true]").wait_for()
                 assert (screen, window.overflow()[0]) == (screen, 0)
-                assert find_faults(window.page, "html") == []
-                window.page.screenshot(
-                    path=pictures / f"desk-{window.page.viewport_size['width']}-{number}-{screen}.png"
-                )
+                take_picture(window.page, f"desk-{window.page.viewport_size['width']}-{screen}")
+            assert find_faults(phone.page, "html") == []
         laptop.press("1 Join")
         laptop.press("Remove Li Okafor")
         laptop.sees("11 joined")
@@ -191,7 +179,7 @@ def test_the_instructors_page_works_on_a_laptop_and_on_a_phone_and_removes_whoev
         phone.close()
 
 
-def test_every_question_fits_the_projector_and_no_phone_scrolls_sideways(browser, tmp_path, pictures):
+def test_every_question_fits_the_projector_and_no_phone_scrolls_sideways(browser, tmp_path, take_picture):
     with running(tmp_path, lesson="00") as live:
         shown = open_projector(browser, live, width=1280, height=720)
         phone = join_by_phone(browser, live)
@@ -211,7 +199,7 @@ def test_every_question_fits_the_projector_and_no_phone_scrolls_sideways(browser
                     overflow = [*shown.overflow(), phone.overflow()[0]]
                     if max(overflow) > 0:
                         too_large.append((each.name, phase, overflow))
-                    shown.page.screenshot(path=pictures / f"question-{lesson}-{each.name}-{phase}.png")
+                    take_picture(shown.page, f"question-{lesson}-{each.name}-{phase}")
         assert too_large == []
         shown.close()
         phone.close()
@@ -226,7 +214,7 @@ def join_by_phone(browser, live, name=""):
     return phone
 
 
-def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_removed(browser, tmp_path, pictures):
+def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_removed(browser, tmp_path, take_picture):
     with running(tmp_path, lesson="01") as live:
         live.press("prediction", "hook_on_a")
         phone = join_by_phone(browser, live, "Ann")
@@ -234,7 +222,7 @@ def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_remove
         for step, said in (("vote", "30"), ("again", "15")):
             live.press("phase", step)
             phone.page.locator("label.option", has_text=said).tap()
-            phone.page.screenshot(path=pictures / f"phone-{step}.png")
+            take_picture(phone.page, f"phone-{step}")
             phone.press("Send my vote")
             phone.sees(f"{said}.")
             assert (phone.overflow()[0], find_faults(phone.page, "html")) == (0, [])
@@ -242,7 +230,7 @@ def test_a_phone_votes_twice_is_known_after_a_reload_and_out_after_it_was_remove
         phone.page.reload()
         live.press("phase", "reveal")
         phone.sees("You said 30, and then 15.")
-        phone.page.screenshot(path=pictures / "phone-reveal.png")
+        take_picture(phone.page, "phone-reveal")
         live.press("remove", 1)
         phone.page.get_by_text("You are not in the class any more.").wait_for()
         phone.page.get_by_label("Room code").fill("WRONGS")
