@@ -1,6 +1,5 @@
 """Why an answer may be wrong: the declared mistakes that behave as it does, or what all its numbers have in common."""
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from course_utils.exercises.comparing import (
     close,
     facts,
     kind_of_error,
+    passes,
     plain_state,
     side_effects,
 )
@@ -141,7 +141,7 @@ def _did_the_same(one: Evidence, other: Evidence) -> bool:
     """Whether two answers did the same in a case; where they raised does not count."""
     if one["raised"] and other["raised"]:
         return kind_of_error(one["raised"]) == kind_of_error(other["raised"])
-    return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
+    return passes(one, other) and passes(other, one)
 
 
 def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
@@ -184,7 +184,7 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
     found = {}
     for fact in facts(mine, reference):
         is_seen = not mine["raised"] or (fact.words == RETURNED and mine["raised"]["during"] != "call")
-        if fact.stage is Stage.SIDE_EFFECT or alike(fact.mine, fact.expected):
+        if fact.stage is Stage.SIDE_EFFECT or fact.agrees:
             continue
         if fact.stage is Stage.RAISED and mine["raised"]:
             found[fact.words] = plain_state(kind_of_error(mine["raised"]))
@@ -205,14 +205,14 @@ def relate_numbers(got: Cases, key: Cases) -> str:
     """
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
     found = [fact for fact in found if fact.stage is not Stage.SIDE_EFFECT]
-    differing = {fact.words for fact in found if not alike(fact.mine, fact.expected)}
+    differing = {fact.words for fact in found if not fact.agrees}
     same = [fact for fact in found if fact.words in differing and not _is_empty(fact)]
     if not same or any(_is_a_count(fact.words, fact.expected) for fact in same):
         return ""
     pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
     if not all(mine and len(mine) == len(expected) for mine, expected in pairs) or not all(map(_has_shape, same)):
         return ""
-    if sum(not alike(fact.mine, fact.expected) for fact in same) < 2:
+    if sum(not fact.agrees for fact in same) < 2:
         return ""
     for relation in RELATIONS:
         if said := relation.find(pairs):
@@ -222,7 +222,7 @@ def relate_numbers(got: Cases, key: Cases) -> str:
 
 def _is_empty(fact: Fact) -> bool:
     """Whether there is nothing in it, as there should be: nothing that could have a relation to anything."""
-    return alike(fact.mine, fact.expected) and not _numbers(fact.expected)
+    return fact.agrees and not _numbers(fact.expected)
 
 
 def _has_shape(fact: Fact) -> bool:

@@ -193,12 +193,11 @@ def replay(answer: object) -> Timelines | Note:
     if isinstance(answer, Exercise):
         return Note(title, ("Run the answer cell first (Shift+Enter), then run this one again.",))
     try:
-        comparison = compare_runs(found, answer, session.seeds.get(found.name, VISIBLE_SEED))
+        return compare_runs(found, answer, session.seeds.get(found.name, VISIBLE_SEED))
     except NoComparison as reason:
         return Note(title, (str(reason),))
     except Exception as error:  # an answer may do anything to what records it
         return Note(title, (f"Your answer cannot be watched: {type(error).__name__}.",))
-    return Timelines(found.name, comparison)
 
 
 def solution(answer: object, now: bool = False) -> Note:

@@ -39,6 +39,11 @@ class Fact(NamedTuple):
     expected: Plain
     stage: Stage | None = None
 
+    @property
+    def agrees(self) -> bool:
+        """Whether the two values count as equal."""
+        return alike(self.mine, self.expected)
+
 
 def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """Everything that counts in one case, in the order in which it is judged."""
@@ -52,6 +57,11 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
             yield _side_effect(f"your function changed {setting} and did not undo that")
     if got["alive"] and not expected["alive"]:
         yield _side_effect(KEPT_ALIVE)
+
+
+def passes(got: Evidence, expected: Evidence) -> bool:
+    """Whether an answer does all that counts in a case as another one does it."""
+    return all(fact.agrees for fact in facts(got, expected))
 
 
 def side_effects(got: Cases, key: Cases) -> list[str]:

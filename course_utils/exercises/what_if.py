@@ -190,7 +190,7 @@ def differences(got: Evidence, own: Evidence) -> list[Said]:
     Where an error came, only that was seen, and before it what was returned, where that may be why the error came: it
     is of another kind.
     """
-    different = [fact for fact in facts(got, own) if not alike(fact.mine, fact.expected)]
+    different = [fact for fact in facts(got, own) if not fact.agrees]
     if got["raised"]:
         has_returned = got["raised"]["during"] != "call"
         returned = [each for each in different if each.words == RETURNED and has_returned]
