@@ -214,9 +214,9 @@ def relate_numbers(got: Cases, key: Cases) -> str:
         return ""
     if sum(not fact.agrees for fact in same) < 2:
         return ""
-    for relation in RELATIONS:
-        if said := relation.find(pairs):
-            return relation.sentence.format(said)
+    for sentence, find in RELATIONS.items():
+        if said := find(pairs):
+            return sentence.format(said)
     return ""
 
 
@@ -276,18 +276,12 @@ def _common_shift(pairs: Pairs) -> str:
     return shifts.pop() if len(flat) > 2 and len(shifts) == 1 else ""
 
 
-class Relation(NamedTuple):
-    """What wrong numbers may have to do with the right ones, how that is found, and the sentence that says it."""
-
-    name: str
-    find: Callable[[Pairs], bool | str]  # true, or what the sentence leaves open, where the relation holds
-    sentence: str
-
-
-RELATIONS = (
-    Relation("negated", _is_negated, "Every wrong number has the other sign."),
-    Relation("other signs", _has_other_signs, "Where numbers are wrong, only signs are."),
-    Relation("reordered", _is_reordered, "Where numbers are wrong, the right ones stand there in another order."),
-    Relation("scaled", _common_factor, "Every wrong number is {} times what it should be."),
-    Relation("shifted", _common_shift, "Every wrong number differs by {} from what it should be."),
-)
+# What wrong numbers may have to do with the right ones: a sentence, and what finds whether it is true. That returns
+# true, or what the sentence leaves open.
+RELATIONS: dict[str, Callable[[Pairs], bool | str]] = {
+    "Every wrong number has the other sign.": _is_negated,
+    "Where numbers are wrong, only signs are.": _has_other_signs,
+    "Where numbers are wrong, the right ones stand there in another order.": _is_reordered,
+    "Every wrong number is {} times what it should be.": _common_factor,
+    "Every wrong number differs by {} from what it should be.": _common_shift,
+}
