@@ -262,13 +262,7 @@ class Progress:
 
     def _repr_html_(self) -> str:
         page = page_templates().get_template("progress.html.j2")
-        return page.render(
-            rows=self.rows,
-            next=self.next_lesson,
-            all_done=ALL_DONE,
-            answered=self.answered,
-            advice="" if self.kept else NOT_KEPT,
-        )
+        return page.render(view=self, all_done=ALL_DONE, not_kept=NOT_KEPT)
 
 
 def progress() -> Progress:
