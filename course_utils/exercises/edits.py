@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from course_utils.exercises.answers import run_answer
 from course_utils.root import ASSETS
 
 Instead = ast.AST | list[ast.stmt]  # what stands in the place of a node; of a statement, several may, or none
@@ -116,14 +117,12 @@ def replace(tree: Any, old: ast.AST, new: Instead) -> Any:
 
 def define(source: str, name: str, namespace: Mapping[str, object]) -> Callable | None:
     """The function or class that a text defines among the names of `namespace`; None where it cannot be defined."""
-    own = dict(namespace)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # nobody has written it
-            exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
+            return run_answer(source, name, namespace, "<mutant>")
     except Exception:  # for what is no Python, and whatever a decorator, a default or the code of a class raises
         return None
-    return own[name]
 
 
 def _differing_lines(before: str, after: str) -> tuple[str, ...]:
