@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from course_utils.exercises.outcome import IN_WORDS, Stage
-from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, show
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, raised_type, show
 
 TOLERANCE = {"rel_tol": 1e-5, "abs_tol": 1e-6}
 Cases = Sequence[Evidence]  # what one answer did in each case
@@ -47,7 +47,7 @@ class Fact(NamedTuple):
 
 def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """Everything that counts in one case, in the order in which it is judged."""
-    yield Fact("raised", plain_state(_raised_type(got)), plain_state(_raised_type(expected)), Stage.RAISED)
+    yield Fact("raised", plain_state(raised_type(got)), plain_state(raised_type(expected)), Stage.RAISED)
     yield from _values(got, expected)
     yield from _gradients(got, expected)
     yield from _unwanted_changes(got, expected)
@@ -77,10 +77,6 @@ def plain_state(value: Any) -> Plain:
 
 def _side_effect(words: str) -> Fact:
     return Fact(words, plain_state(True), plain_state(False), Stage.SIDE_EFFECT)
-
-
-def _raised_type(case: Evidence) -> str | None:
-    return case["raised"]["type"] if case["raised"] else None
 
 
 def _values(got: Evidence, expected: Evidence) -> Iterator[Fact]:
@@ -129,7 +125,7 @@ def _unwanted_changes(got: Evidence, expected: Evidence) -> Iterator[Fact]:
 
 def _could_remove(got: Evidence, expected: Evidence) -> bool:
     """Whether every handle came to the case that was to remove it: no error came between, and they were returned."""
-    if _raised_type(got) != _raised_type(expected):
+    if raised_type(got) != raised_type(expected):
         return False
     return not _returns_handles(expected) or alike(got["returned"], expected["returned"])
 

@@ -24,7 +24,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, show
+from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, raised_type, show
 from course_utils.exercises.world import World
 from course_utils.hooks.inventory import list_hooks
 
@@ -107,7 +107,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             found.append(observe(function, case, world, limit))
             hooks = (getattr(each, "_backward_hooks", None) for each in case.watched().values())
             tables += [table for table in hooks if isinstance(table, dict)]
-            if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
+            if index == at or raised_type(found[-1]) == TimeIsUp.__name__:
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
         del case, cases, used, hooks, left_out

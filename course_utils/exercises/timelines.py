@@ -16,7 +16,7 @@ from course_utils.exercises.events import Event, Run, record_run
 from course_utils.exercises.evidence import TimeIsUp
 from course_utils.exercises.judging import find_first_wrong
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Evidence, Plain, show
+from course_utils.exercises.plain import Evidence, Plain, raised_type, show
 from course_utils.exercises.recorded import recorded_runs
 from course_utils.root import CourseError, has_answers
 from course_utils.show import page_templates
@@ -38,7 +38,7 @@ def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> "Timelines"
     at = find_first_wrong(got, reference)
     if at is None:
         raise NoComparison("Your answer passes: there is nothing in which the two runs differ.")
-    if (got[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
+    if raised_type(got[-1]) == TimeIsUp.__name__:
         raise NoComparison("Your answer does not come to an end in time, so it is not run again.")
     if any(case["world"] for case in got):
         raise NoComparison("Your answer changes something that other code uses, so it is not run again.")

@@ -17,7 +17,7 @@ from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp
 from course_utils.exercises.outcome import IN_WORDS, Stage
-from course_utils.exercises.plain import Evidence, Plain, name_type, show
+from course_utils.exercises.plain import Evidence, Plain, name_type, raised_type, show
 from course_utils.exercises.question import FEWEST_OPTIONS, MOST_OPTIONS, Question, Subject, shuffle
 from course_utils.exercises.recorded import VISIBLE_SEED
 from course_utils.exercises.timelines import tell_event
@@ -115,7 +115,7 @@ def _try_changes(subject: Subject, at: int) -> list[Tried]:
     tried = []
     for change in subject.changes(share=0.6):
         got = subject.run(change, at)
-        if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
+        if raised_type(got) not in TRIVIAL:
             seen = [(fact.words, fact.mine) for fact in facts(got, subject.own[at])]
             tried.append(Tried(change, differences(got, subject.own[at]), seen, bool(got["raised"])))
         if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
@@ -305,7 +305,7 @@ def ask_input(subject: Subject) -> Question | None:
 def _find_wrong(subject: Subject, change: Change) -> list[int]:
     """The numbers of the cases in which a changed answer does something else; none where that would be no question."""
     got = subject.run_all(change)
-    if len(got) < len(subject.own) or any(case["raised"] and case["raised"]["type"] in TRIVIAL for case in got):
+    if len(got) < len(subject.own) or any(raised_type(case) in TRIVIAL for case in got):
         return []
     return [at for at, pair in enumerate(zip(got, subject.own, strict=True)) if differences(*pair)]
 
