@@ -164,11 +164,7 @@ def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     hook = f"your {kind} on {on}"
     registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
     if len(cell.mine) != len(cell.right):
-        if len(registered) > 1:
-            mine, right = (_run_in_all(len(events)) for events in (cell.mine, cell.right))
-            return f"your {kind}s on {on} {mine}; in a right run they {right}"
-        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
-        return f"{hook} {mine}; in a right run it {right}"
+        return _tell_counts(cell, f"your {kind}s on {on}" if len(registered) > 1 else hook, len(registered) > 1)
     number, one, other = cell.first_pair
     if 0 < number < len(ORDINALS):
         hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
@@ -207,12 +203,7 @@ def _count_left(run: Run, part: int, key: Key) -> int:
 def _tell_call(cell: Cell, *_: Any) -> str:
     on = cell.key[2]
     if len(cell.mine) != len(cell.right):
-        several = on.removeprefix("a function in ")
-        if several != on:
-            mine, right = (_run_in_all(len(events)) for events in (cell.mine, cell.right))
-            return f"functions in {several} {mine}; in a right run they {right}"
-        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
-        return f"{on} {mine}; in a right run it {right}"
+        return _tell_counts(cell, on.replace("a function in", "functions in"), on.startswith("a function in"))
     number, one, other = cell.first_pair
     mine, right = show_apart(*(without_brackets(event["got"]) for event in (one, other)))
     return f"{on} is called with {mine} (call number {number + 1}); in a right run with {right}"
@@ -234,8 +225,13 @@ def times(number: int) -> str:
     return TIMES.get(number, f"{number} times")
 
 
-def _run_in_all(number: int) -> str:
-    return f"run {times(number)} in all" if number else "never run"
+def _tell_counts(cell: Cell, what: str, are_several: bool) -> str:
+    """How often a thing runs in both runs, or several together do."""
+    mine, right = len(cell.mine), len(cell.right)
+    if are_several:
+        mine, right = (f"run {times(number)} in all" if number else "never run" for number in (mine, right))
+        return f"{what} {mine}; in a right run they {right}"
+    return f"{what} {_count('runs', mine)}; in a right run it {_count('runs', right)}"
 
 
 def _count(doing: str, number: int) -> str:

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import SMALLEST, Change
@@ -313,9 +314,7 @@ def _find_wrong(subject: Subject, change: Change) -> list[int]:
 def _question(
     subject: Subject, change: Change, key: str, text: str, options: Sequence[str], answer: str, at: int
 ) -> Question:
-    def find_reason() -> str:
-        return explain(subject.exercise, subject.answer, change, at)
-
+    find_reason = partial(explain, subject.exercise, subject.answer, change, at)
     return Question(subject.exercise.name, key, text, tuple(options), answer, find_reason)
 
 
