@@ -319,15 +319,11 @@ def _has_parameters(value: nn.Module) -> bool:
     return any(True for _ in value.parameters())
 
 
-def _is_leaf_with_gradient(value: torch.Tensor) -> bool:
-    return value.requires_grad and value.is_leaf
-
-
 SPOILS: list[tuple[type, Callable[[Any], bool], list[str]]] = [  # what kind of value, which ones, and what is done
     (nn.Module, lambda value: True, ["{0}.eval()", "{0}.train()", "{0}._forward_hooks.clear()"]),
     (nn.Module, _has_parameters, ["{0}.zero_grad()", "{0}.requires_grad_(False)", "{0} = {0}.double()"]),
     (torch.Tensor, lambda value: value.requires_grad, ["{0} = {0}.detach()"]),
-    (torch.Tensor, _is_leaf_with_gradient, ["{0}.grad.zero_()"]),
+    (torch.Tensor, lambda value: value.requires_grad and value.is_leaf, ["{0}.grad.zero_()"]),
     (torch.Tensor, lambda value: True, ["{0}.zero_()", "{0} = {0}.double()"]),
     (list, lambda value: True, ["{0}.reverse()", "{0}.pop()"]),
     (dict, lambda value: True, ["{0}.popitem()"]),
