@@ -41,13 +41,6 @@ Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and t
 Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
 
 
-class Candidate(NamedTuple):
-    """A declared mistake that may be what is wrong with an answer."""
-
-    message: str
-    cases: Cases
-
-
 class Causes(NamedTuple):
     """The messages of the mistakes that an answer has, and whether they explain all that differs."""
 
@@ -68,11 +61,11 @@ def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> Causes:
     left = find_differences(got, key)
     causes: list[str] = []
     while True:
-        candidates = []
-        for candidate in _find_candidates(left, got, key, mistakes):
-            if _behaves_alike(got, candidate.cases):
-                return Causes([candidate.message], True)
-            candidates.append(candidate)
+        candidates = {}
+        for message, cases in _find_candidates(left, got, key, mistakes):
+            if _behaves_alike(got, cases):
+                return Causes([message], True)
+            candidates[message] = cases
         if _changes_an_input_in_place(got, key):
             return Causes([], False)  # then nothing else that is seen has a cause of its own
         found, left = _explain_together(left, key, _without_other_effects(candidates, got, key))
@@ -87,7 +80,7 @@ def _is_lazy(got: Cases, key: Cases) -> bool:
     return returned.get("value") in ("map", "filter", "zip", "generator") and "items" in wanted
 
 
-def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
+def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[tuple[str, Cases]]:
     """The mistakes that do something of the same in the first case of what is `left`, and whose messages are true of
     the answer.
     """
@@ -101,13 +94,13 @@ def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistak
                 continue
         cases = known() if callable(known) else known
         if _can_be_said(message, cases[0]["names"], right, names):
-            yield Candidate(message, cases)
+            yield message, cases
 
 
-def _without_other_effects(candidates: Sequence[Candidate], got: Cases, key: Cases) -> list[Candidate]:
-    """The candidates that have no side effect which the answer has not."""
+def _without_other_effects(candidates: Mapping[str, Cases], got: Cases, key: Cases) -> dict[str, Cases]:
+    """The mistakes that have no side effect which the answer has not."""
     mine = {*side_effects(got, key)}
-    return [each for each in candidates if {*side_effects(each.cases, key)} <= mine]
+    return {message: cases for message, cases in candidates.items() if {*side_effects(cases, key)} <= mine}
 
 
 def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> bool:
@@ -148,14 +141,14 @@ def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
     return any("in place" in words for words in side_effects(got, key))
 
 
-def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> tuple[list[str], Differences]:
+def _explain_together(left: Differences, key: Cases, mistakes: Mapping[str, Cases]) -> tuple[list[str], Differences]:
     """The messages of mistakes each of which explains other aspects, and what is left unexplained.
 
     A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
     than one case.
     """
     causes = []
-    for message, cases in candidates:
+    for message, cases in mistakes.items():
         found = find_differences(cases, key)
         aspects = {words for _, words in found}
         touched = {place: value for place, value in left.items() if place[1] in aspects}

@@ -140,7 +140,7 @@ def _names_in(function: Callable) -> tuple[set[str], set[str]]:
 def _in_turn(source: Source) -> list[tuple[str, ast.AST, Instead, ast.stmt]]:
     """The edits that may be asked about, one of each line after the other, each with the statement that it is in."""
     homes = {id(part): each for each in ast.walk(source.tree) if isinstance(each, ast.stmt) for part in ast.walk(each)}
-    found = [(*edit, homes[id(edit[1])]) for edit in edits_of(source.tree, {}) if id(edit[1]) in homes]
+    found = [(*edit, homes[id(edit[1])]) for edit in edits_of(source.tree) if id(edit[1]) in homes]
     found = [
         edit
         for edit in found

@@ -64,7 +64,7 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
         return
     tree, lines, first, namespace = read
     in_slices = [part for each in ast.walk(tree) if isinstance(each, ast.Slice) for part in vars(each).values()]
-    for operator, old, new in itertools.chain(_additions(tree), edits_of(tree, {})):
+    for operator, old, new in itertools.chain(_additions(tree), edits_of(tree)):
         if operator == "other constant" and any(old is part for part in in_slices):
             continue  # `args[2:]` for `args[1:]` may pass because no case has more arguments
         if operator == "no call" and isinstance(old.func, ast.Name) and old.func.id in TYPES:
