@@ -64,12 +64,11 @@ class Source(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One line of an answer, changed or left out: in words, the text of all, and what can be run."""
+    """One line of an answer, changed or left out: in words, and what can be run."""
 
     rank: int  # 0 for the changes that say most
     words: str
     key: str  # the words without the numbers of lines
-    source: str
     function: Callable
 
 
@@ -109,19 +108,19 @@ def changes_of(source: Source) -> Iterator[Change]:
 
     The most telling one of each line comes first, and then the second of each.
     """
-    text = "\n".join(source.lines)
-    seen, own = {text}, define(text, source.tree.name, source.namespace)
+    before = "\n".join(source.lines)
+    seen, own = {before}, define(before, source.tree.name, source.namespace)
     for operator, old, new, home in _in_turn(source):
-        written = _write(source, operator, old, new, home)
-        if written is None or written[2] in seen:
+        words, key, text = _write(source, operator, old, new, home) or ("", "", "")
+        if not words or text in seen:
             continue
-        if "empty" in written[2] or "seed" in written[1]:  # nobody knows what is in new memory, or what is drawn
+        if "empty" in text or "seed" in key:  # nobody knows what is in new memory, or what is drawn
             continue
-        seen.add(written[2])
+        seen.add(text)
         # An error, and the record of events, then have the numbers of the lines in the cell.
-        function = define("\n" * (source.first - 1) + written[2], source.tree.name, source.namespace)
+        function = define("\n" * (source.first - 1) + text, source.tree.name, source.namespace)
         if function is not None and not _unbinds(own, function):
-            yield Change(_rank(source.tree, operator, old), *written, function)
+            yield Change(_rank(source.tree, operator, old), words, key, function)
 
 
 def _unbinds(before: Callable, after: Callable) -> bool:
