@@ -8,7 +8,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType, ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from course_utils.exercises.edits import Instead, changed, define, edits_of, replace
 from course_utils.exercises.evidence import codes_of, with_inner
@@ -56,10 +56,14 @@ class Source(NamedTuple):
         nodes = [each for each in ast.walk(self.tree) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
         return {self.number(each.lineno) for each in nodes}
 
+    @property
+    def blocks(self) -> list[list[Any]]:
+        """The lists in the tree: the statements of each block, and whatever else there may be several of."""
+        return [value for each in ast.walk(self.tree) for value in vars(each).values() if isinstance(value, list)]
+
     def stand_together(self, numbers: Sequence[int]) -> bool:
         """Whether the statements of these lines stand in one block."""
-        blocks = [value for each in ast.walk(self.tree) for value in vars(each).values() if isinstance(value, list)]
-        lines = [{self.number(each.lineno) for each in block if isinstance(each, ast.stmt)} for block in blocks]
+        lines = [{self.number(each.lineno) for each in block if isinstance(each, ast.stmt)} for block in self.blocks]
         return any({*numbers} <= block for block in lines)
 
 
@@ -204,15 +208,9 @@ def _leave_out(source: Source, node: ast.AST, instead: str = "pass") -> tuple[st
     what = f"line {source.number(start + 1)}, {text}"
     if end - start > 1:
         what = f"lines {source.number(start + 1)} to {source.number(end)}, from {text} on"
-    needs_pass = instead and _stands_alone(source, node)
+    needs_pass = instead and [node] in source.blocks
     words = f"You put `pass` in place of {what}." if needs_pass else f"You leave out {what}."
     return _fit(words, f"leave out {text}", lines, text)
-
-
-def _stands_alone(source: Source, node: ast.AST) -> bool:
-    """Whether nothing else stands in the block of a statement."""
-    parts = [value for each in ast.walk(source.tree) for value in vars(each).values()]
-    return any(part == [node] for part in parts if isinstance(part, list))
 
 
 def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str, str] | None:
@@ -234,7 +232,7 @@ def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str,
     for number, text in instead.items():
         lines[number - 1] = lines[number - 1].replace(lines[number - 1].strip(), text)
     number = source.number(line)
-    kind = "never, alone" if operator == "never" and _stands_alone(source, old) else operator
+    kind = "never, alone" if operator == "never" and [old] in source.blocks else operator
     words = BLOCKS[kind].format(head=f"line {number}, `{head}`,", line=number).replace(":`,", ":`")
     return _fit(words, f"{operator} {head}", lines, head)
 
@@ -249,10 +247,9 @@ def _text_of(source: Source, new: ast.AST) -> str:
 
 def _splice(source: Source, old: ast.AST, text: str) -> tuple[str, str, str] | None:
     """Other text in the place of a node that stands in one line."""
-    line = source.lines[old.lineno - 1]
-    bare = line.encode()
-    new = (bare[: old.col_offset] + text.encode() + bare[old.end_col_offset :]).decode()
-    return _tell_two(source, old.lineno, line, new)
+    line = source.lines[old.lineno - 1].encode()
+    new = line[: old.col_offset] + text.encode() + line[old.end_col_offset :]
+    return _tell_two(source, old.lineno, new.decode())
 
 
 def _rewrite(source: Source, old: ast.stmt, new: Instead) -> tuple[str, str, str] | None:
@@ -263,14 +260,15 @@ def _rewrite(source: Source, old: ast.stmt, new: Instead) -> tuple[str, str, str
     line = source.lines[old.lineno - 1]
     if before[1:] != after[1:] or before[0] != line.strip() or before[0] == after[0]:
         return None
-    return _tell_two(source, old.lineno, line, line.replace(before[0], after[0]))
+    return _tell_two(source, old.lineno, line.replace(before[0], after[0]))
 
 
-def _tell_two(source: Source, number: int, old: str, new: str) -> tuple[str, str, str] | None:
-    lines = [*source.lines[: number - 1], new, *source.lines[number:]]
-    both = f"`{old.strip()}`\nto `{new.strip()}`"
-    words = f"You change line {source.number(number)}\nfrom {both}."
-    return _fit(words, f"change {both}", lines, old.strip(), new.strip())
+def _tell_two(source: Source, number: int, line: str) -> tuple[str, str, str] | None:
+    """Another line in the place of the one with this number."""
+    lines = [*source.lines[: number - 1], line, *source.lines[number:]]
+    old, new = source.lines[number - 1].strip(), line.strip()
+    words = f"You change line {source.number(number)}\nfrom `{old}`\nto `{new}`."
+    return _fit(words, f"change `{old}`\nto `{new}`", lines, old, new)
 
 
 def _fit(words: str, key: str, lines: Sequence[str], *shown: str) -> tuple[str, str, str] | None:
