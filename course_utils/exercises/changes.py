@@ -6,12 +6,12 @@ import itertools
 import linecache
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType, ModuleType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from course_utils.exercises.edits import Instead, changed, define, edits_of, replace
-from course_utils.exercises.evidence import codes_of, with_inner
+from course_utils.exercises.evidence import codes_of, namespace_of, with_inner
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 LONGEST = 120  # characters of a line that is shown
@@ -40,7 +40,7 @@ class Source(NamedTuple):
     tree: ast.FunctionDef | ast.ClassDef
     lines: list[str]
     first: int
-    namespace: dict[str, object]
+    namespace: Mapping[str, object]
 
     def number(self, line: int) -> int:
         """The number in the cell of a line of the syntax tree."""
@@ -87,18 +87,12 @@ def read_source(function: Callable) -> Source | None:
         return None
     if not isinstance(tree, DEFINITIONS) or getattr(answer, "__closure__", None):
         return None
-    namespace = getattr(answer, "__globals__", None) or _function_in(answer).__globals__
-    return Source(tree, text.splitlines(), first, namespace)
-
-
-def _function_in(answer: type) -> FunctionType:
-    found = [each for each in vars(answer).values() if isinstance(each, FunctionType)]
-    return found[0]  # an answer that passes has a method
+    return Source(tree, text.splitlines(), first, namespace_of(answer))
 
 
 def _find_class(answer: type) -> tuple[list[str], int]:
     """The lines of a class and the number of the first. (For one of a notebook, `inspect` finds no file.)"""
-    code = _function_in(answer).__code__
+    code = codes_of(answer)[0]  # of a method
     lines = linecache.getlines(code.co_filename)
     for node in ast.parse("".join(lines)).body:
         if isinstance(node, ast.ClassDef) and node.lineno <= code.co_firstlineno <= node.end_lineno:
