@@ -71,12 +71,12 @@ def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: O
     Where nothing came back, that is a cause, and there may be another one.
     """
     is_known = outcome.cause and (outcome.stage is not Stage.RETURNED_NOTHING or BESIDES in outcome.cause)
-    if outcome.symbol != "✗" or is_known:
-        return replace(outcome, can_replay=bool(outcome.cause))
-    with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
-        found = compare_runs(exercise, answer, seed)
-        return replace(outcome, event=found.divergence.sentence, can_replay=True)
-    return replace(outcome, can_replay=bool(outcome.cause))
+    outcome = replace(outcome, can_replay=bool(outcome.cause))
+    if outcome.symbol == "✗" and not is_known:
+        with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
+            event = compare_runs(exercise, answer, seed).divergence.sentence
+            return replace(outcome, event=event, can_replay=True)
+    return outcome
 
 
 # --- the two time lines -----------------------------------------------------------------------------------------------
@@ -168,8 +168,7 @@ def tell_event(event: Event) -> str:
 
 
 def _tell_run(event: Event) -> str:
-    _, kind, on = event["what"], event["kind"], event["on"]
-    said = f"{kind} on {on} receives {show(event['got'])}"
+    said = f"{event['kind']} on {event['on']} receives {show(event['got'])}"
     if event["ended"] == "raised":
         return f"{said} and raises"
     reason = "" if event["ended"] == "returned" else " (nothing was returned)"
