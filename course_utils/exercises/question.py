@@ -71,8 +71,8 @@ class Subject:
         """The words for case number `at`."""
         return self.own[at]["given"].rstrip(",")
 
-    def changes(self, share: float = 1.0) -> Iterator[Change]:
-        """The changes of the answer, as long as there is time, or a share of it."""
+    def changes(self, share: float) -> Iterator[Change]:
+        """The changes of the answer, as long as there is time left of a share of it."""
         now = time.process_time()
         end = now + share * (self.end - now)
         return itertools.takewhile(lambda _: time.process_time() < end, changes_of(self.source))
