@@ -16,8 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
-from torch.optim import optimizer as torch_optimizer
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.hooks import RemovableHandle
 
@@ -25,7 +23,7 @@ from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.evidence import NOT_OWN, CaseMaker, observe_all
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, plain
 from course_utils.hooks.frames import codes_of, has_raised, split_arguments
-from course_utils.hooks.observe import Watch, kind_of
+from course_utils.hooks.observe import Watch, codes_that_register, kind_of
 from course_utils.hooks.record import tensors_in
 
 # A run: `parts`, words for when something happened, and `events`. An event has the number of its `part`, `what`
@@ -115,11 +113,8 @@ class Recorder(TorchFunctionMode):
             MODULE_CALL: self._begin_module,
             RemovableHandle.remove.__code__: self._see_removal,
             torch.autograd.graph._engine_run_backward.__code__: self._begin_backward,
+            **dict.fromkeys(codes_that_register(), self._begin_registration),
         }
-        for home in (nn.Module, Tensor, torch.optim.Optimizer, torch_module, torch_optimizer):
-            for name, function in vars(home).items():
-                if isinstance(function, FunctionType) and kind_of(name):
-                    self._begin[function.__code__] = self._begin_registration
 
     # --- from the call to the end of the case ---
 
