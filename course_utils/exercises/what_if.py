@@ -137,23 +137,18 @@ def _find_options(candidate: Tried, tried: Sequence[Tried], has_numbers: bool) -
     if not candidate.said or not _can_be_told(candidate.said[0]):
         return None
     truth = candidate.said[0]
-    if (
-        not has_numbers
-        and INTEGERS.search(truth.words)
-        and _without_numbers(truth.words) == _without_numbers(truth.now)
-    ):
+    if not has_numbers and INTEGERS.search(truth.words) and _same_but_numbers(truth.words, truth.now):
         return None  # such as other places: whether they change, nobody can know
     firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
     firsts = [each for each in firsts if each.about == RETURNED or not candidate.is_cut]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
-        clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
-        clashes = clashes or _part_told(other) not in ("", _part_told(truth))  # it may be true of the part
-        clashes = clashes or (
-            not has_numbers and any(_without_numbers(other.words) == _without_numbers(one.words) for one in options)
-        )
-        if not clashes and len(options) < MOST_OPTIONS - 1:
+        is_seen = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        is_of_a_part = _part_told(other) not in ("", _part_told(truth))  # of which it may be true
+        looks_alike = not has_numbers and any(_same_but_numbers(other.words, one.words) for one in options)
+        if not (is_seen or is_of_a_part or looks_alike):
             options.append(other)
+    options = options[: MOST_OPTIONS - 1]
     return options if len(options) >= FEWEST_OPTIONS - 1 else None
 
 
@@ -161,9 +156,10 @@ def _can_be_told(said: Said) -> bool:
     return 0 < len(said.words) <= LONGEST and len(said.now) <= LONGEST + 20
 
 
-def _without_numbers(words: str) -> str:
-    """The words with one number for each list of numbers."""
-    return re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", words)).rstrip(".").lower()
+def _same_but_numbers(one: str, other: str) -> bool:
+    """Whether two texts are the same with one number in the place of each list of numbers."""
+    one, other = (re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", each)) for each in (one, other))
+    return one.rstrip(".").lower() == other.rstrip(".").lower()
 
 
 def _part_told(said: Said) -> str:
