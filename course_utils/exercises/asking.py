@@ -4,7 +4,6 @@ import zlib
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from course_utils.exercises import saved_progress
 from course_utils.exercises.engine import Exercise
@@ -54,21 +53,14 @@ def ask_below(exercise: Exercise, answer: Callable) -> None:
 
 def find_view(exercise: Exercise, answer: Callable) -> "QuestionView | None":
     """The next question about an answer that passes; None where all are answered, or nothing fair can be asked."""
-    asked = _kept(exercise.name)["asked"]
+    asked = saved_progress.of_exercise(exercise.name, "questions")["asked"]
     question = make_question(exercise, answer, asked) if len(asked) < MOST else None
     return QuestionView(question) if question else None
 
 
-def _kept(name: str) -> dict[str, Any]:
-    """What is kept of the questions about an exercise: the keys of those answered, and how many were right."""
-    kept = saved_progress.load()["questions"].get(name)
-    is_sound = isinstance(kept, dict) and isinstance(kept.get("asked"), list) and isinstance(kept.get("right"), int)
-    return kept if is_sound else {"asked": [], "right": 0}
-
-
 def tell_answered() -> str:
     """How many questions the learner has answered, in a sentence; empty where there are none."""
-    kept = [_kept(name) for name in saved_progress.load()["questions"]]
+    kept = [saved_progress.of_exercise(name, "questions") for name in saved_progress.load()["questions"]]
     answered, right = sum(len(each["asked"]) for each in kept), sum(each["right"] for each in kept)
     return f"Questions about your own code: {answered} answered, {right} of them right." if answered else ""
 
@@ -101,10 +93,9 @@ class QuestionView(WithWidget):
     def commit(self, option: str) -> Note:
         """Keep the answer, run the changed code once more, and say what it did and why."""
         asked, is_right = self.question, option == self.question.answer
-        kept = _kept(asked.exercise)
-        saved_progress.save(
-            "questions", asked.exercise, {"asked": [*kept["asked"], asked.key], "right": kept["right"] + is_right}
-        )
+        kept = saved_progress.of_exercise(asked.exercise, "questions")
+        kept = {"asked": [*kept["asked"], asked.key], "right": kept["right"] + is_right}
+        saved_progress.save("questions", asked.exercise, kept)
         joined_class.tell("question", asked.exercise, "right" if is_right else "wrong")
         reason = ""
         with suppress(Exception):  # a changed answer may do anything to what records it

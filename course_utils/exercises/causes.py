@@ -1,6 +1,5 @@
 """Why an answer may be wrong: the declared mistakes that behave as it does, or what all its numbers have in common."""
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from course_utils.exercises.comparing import (
     close,
     facts,
     kind_of_error,
+    passes,
     plain_state,
     side_effects,
 )
@@ -41,13 +41,6 @@ Differences = Mapping[tuple[int, str], Plain]  # by the number of the case and t
 Pairs = Sequence[tuple[Sequence[float], Sequence[float]]]  # numbers that came, and those that were expected
 
 
-class Candidate(NamedTuple):
-    """A declared mistake that may be what is wrong with an answer."""
-
-    message: str
-    cases: Cases
-
-
 class Causes(NamedTuple):
     """The messages of the mistakes that an answer has, and whether they explain all that differs."""
 
@@ -68,11 +61,11 @@ def find_causes(got: Cases, key: Cases, mistakes: Mistakes) -> Causes:
     left = find_differences(got, key)
     causes: list[str] = []
     while True:
-        candidates = []
-        for candidate in _find_candidates(left, got, key, mistakes):
-            if _behaves_alike(got, candidate.cases):
-                return Causes([candidate.message], True)
-            candidates.append(candidate)
+        candidates = {}
+        for message, cases in _find_candidates(left, got, key, mistakes):
+            if _behaves_alike(got, cases):
+                return Causes([message], True)
+            candidates[message] = cases
         if _changes_an_input_in_place(got, key):
             return Causes([], False)  # then nothing else that is seen has a cause of its own
         found, left = _explain_together(left, key, _without_other_effects(candidates, got, key))
@@ -87,7 +80,7 @@ def _is_lazy(got: Cases, key: Cases) -> bool:
     return returned.get("value") in ("map", "filter", "zip", "generator") and "items" in wanted
 
 
-def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[Candidate]:
+def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistakes) -> Iterator[tuple[str, Cases]]:
     """The mistakes that do something of the same in the first case of what is `left`, and whose messages are true of
     the answer.
     """
@@ -101,13 +94,13 @@ def _find_candidates(left: Differences, got: Cases, key: Cases, mistakes: Mistak
                 continue
         cases = known() if callable(known) else known
         if _can_be_said(message, cases[0]["names"], right, names):
-            yield Candidate(message, cases)
+            yield message, cases
 
 
-def _without_other_effects(candidates: Sequence[Candidate], got: Cases, key: Cases) -> list[Candidate]:
-    """The candidates that have no side effect which the answer has not."""
+def _without_other_effects(candidates: Mapping[str, Cases], got: Cases, key: Cases) -> dict[str, Cases]:
+    """The mistakes that have no side effect which the answer has not."""
     mine = {*side_effects(got, key)}
-    return [each for each in candidates if {*side_effects(each.cases, key)} <= mine]
+    return {message: cases for message, cases in candidates.items() if {*side_effects(cases, key)} <= mine}
 
 
 def _share_something(mine: Mapping[str, Plain], theirs: Mapping[str, Plain]) -> bool:
@@ -141,21 +134,21 @@ def _did_the_same(one: Evidence, other: Evidence) -> bool:
     """Whether two answers did the same in a case; where they raised does not count."""
     if one["raised"] and other["raised"]:
         return kind_of_error(one["raised"]) == kind_of_error(other["raised"])
-    return all(alike(fact.mine, fact.expected) for fact in itertools.chain(facts(one, other), facts(other, one)))
+    return passes(one, other) and passes(other, one)
 
 
 def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
     return any("in place" in words for words in side_effects(got, key))
 
 
-def _explain_together(left: Differences, key: Cases, candidates: Sequence[Candidate]) -> tuple[list[str], Differences]:
+def _explain_together(left: Differences, key: Cases, mistakes: Mapping[str, Cases]) -> tuple[list[str], Differences]:
     """The messages of mistakes each of which explains other aspects, and what is left unexplained.
 
     A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
     than one case.
     """
     causes = []
-    for message, cases in candidates:
+    for message, cases in mistakes.items():
         found = find_differences(cases, key)
         aspects = {words for _, words in found}
         touched = {place: value for place, value in left.items() if place[1] in aspects}
@@ -184,7 +177,7 @@ def _case_differences(mine: Evidence, reference: Evidence) -> dict[str, Plain]:
     found = {}
     for fact in facts(mine, reference):
         is_seen = not mine["raised"] or (fact.words == RETURNED and mine["raised"]["during"] != "call")
-        if fact.stage is Stage.SIDE_EFFECT or alike(fact.mine, fact.expected):
+        if fact.stage is Stage.SIDE_EFFECT or fact.agrees:
             continue
         if fact.stage is Stage.RAISED and mine["raised"]:
             found[fact.words] = plain_state(kind_of_error(mine["raised"]))
@@ -205,24 +198,24 @@ def relate_numbers(got: Cases, key: Cases) -> str:
     """
     found = [fact for pair in zip(got, key, strict=False) for fact in facts(*pair)]
     found = [fact for fact in found if fact.stage is not Stage.SIDE_EFFECT]
-    differing = {fact.words for fact in found if not alike(fact.mine, fact.expected)}
+    differing = {fact.words for fact in found if not fact.agrees}
     same = [fact for fact in found if fact.words in differing and not _is_empty(fact)]
     if not same or any(_is_a_count(fact.words, fact.expected) for fact in same):
         return ""
     pairs = [(_numbers(fact.mine), _numbers(fact.expected)) for fact in same]
     if not all(mine and len(mine) == len(expected) for mine, expected in pairs) or not all(map(_has_shape, same)):
         return ""
-    if sum(not alike(fact.mine, fact.expected) for fact in same) < 2:
+    if sum(not fact.agrees for fact in same) < 2:
         return ""
-    for relation in RELATIONS:
-        if said := relation.find(pairs):
-            return relation.sentence.format(said)
+    for sentence, find in RELATIONS.items():
+        if said := find(pairs):
+            return sentence.format(said)
     return ""
 
 
 def _is_empty(fact: Fact) -> bool:
     """Whether there is nothing in it, as there should be: nothing that could have a relation to anything."""
-    return alike(fact.mine, fact.expected) and not _numbers(fact.expected)
+    return fact.agrees and not _numbers(fact.expected)
 
 
 def _has_shape(fact: Fact) -> bool:
@@ -276,18 +269,12 @@ def _common_shift(pairs: Pairs) -> str:
     return shifts.pop() if len(flat) > 2 and len(shifts) == 1 else ""
 
 
-class Relation(NamedTuple):
-    """What wrong numbers may have to do with the right ones, how that is found, and the sentence that says it."""
-
-    name: str
-    find: Callable[[Pairs], bool | str]  # true, or what the sentence leaves open, where the relation holds
-    sentence: str
-
-
-RELATIONS = (
-    Relation("negated", _is_negated, "Every wrong number has the other sign."),
-    Relation("other signs", _has_other_signs, "Where numbers are wrong, only signs are."),
-    Relation("reordered", _is_reordered, "Where numbers are wrong, the right ones stand there in another order."),
-    Relation("scaled", _common_factor, "Every wrong number is {} times what it should be."),
-    Relation("shifted", _common_shift, "Every wrong number differs by {} from what it should be."),
-)
+# What wrong numbers may have to do with the right ones: a sentence, and what finds whether it is true. That returns
+# true, or what the sentence leaves open.
+RELATIONS: dict[str, Callable[[Pairs], bool | str]] = {
+    "Every wrong number has the other sign.": _is_negated,
+    "Where numbers are wrong, only signs are.": _has_other_signs,
+    "Where numbers are wrong, the right ones stand there in another order.": _is_reordered,
+    "Every wrong number is {} times what it should be.": _common_factor,
+    "Every wrong number differs by {} from what it should be.": _common_shift,
+}

@@ -6,12 +6,12 @@ import itertools
 import linecache
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from types import FunctionType, ModuleType
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from course_utils.exercises.edits import Instead, changed, define, edits_of, replace
-from course_utils.exercises.evidence import codes_of, with_inner
+from course_utils.exercises.evidence import codes_of, namespace_of, with_inner
 
 DEFINITIONS = (ast.FunctionDef, ast.ClassDef)
 LONGEST = 120  # characters of a line that is shown
@@ -40,7 +40,7 @@ class Source(NamedTuple):
     tree: ast.FunctionDef | ast.ClassDef
     lines: list[str]
     first: int
-    namespace: dict[str, object]
+    namespace: Mapping[str, object]
 
     def number(self, line: int) -> int:
         """The number in the cell of a line of the syntax tree."""
@@ -56,20 +56,23 @@ class Source(NamedTuple):
         nodes = [each for each in ast.walk(self.tree) if isinstance(each, ast.stmt) and not hasattr(each, "body")]
         return {self.number(each.lineno) for each in nodes}
 
+    @property
+    def blocks(self) -> list[list[Any]]:
+        """The lists in the tree: the statements of each block, and whatever else there may be several of."""
+        return [value for each in ast.walk(self.tree) for value in vars(each).values() if isinstance(value, list)]
+
     def stand_together(self, numbers: Sequence[int]) -> bool:
         """Whether the statements of these lines stand in one block."""
-        blocks = [value for each in ast.walk(self.tree) for value in vars(each).values() if isinstance(value, list)]
-        lines = [{self.number(each.lineno) for each in block if isinstance(each, ast.stmt)} for block in blocks]
+        lines = [{self.number(each.lineno) for each in block if isinstance(each, ast.stmt)} for block in self.blocks]
         return any({*numbers} <= block for block in lines)
 
 
 class Change(NamedTuple):
-    """One line of an answer, changed or left out: in words, the text of all, and what can be run."""
+    """One line of an answer, changed or left out: in words, and what can be run."""
 
     rank: int  # 0 for the changes that say most
     words: str
     key: str  # the words without the numbers of lines
-    source: str
     function: Callable
 
 
@@ -84,18 +87,12 @@ def read_source(function: Callable) -> Source | None:
         return None
     if not isinstance(tree, DEFINITIONS) or getattr(answer, "__closure__", None):
         return None
-    namespace = getattr(answer, "__globals__", None) or _function_in(answer).__globals__
-    return Source(tree, text.splitlines(), first, namespace)
-
-
-def _function_in(answer: type) -> FunctionType:
-    found = [each for each in vars(answer).values() if isinstance(each, FunctionType)]
-    return found[0]  # an answer that passes has a method
+    return Source(tree, text.splitlines(), first, namespace_of(answer))
 
 
 def _find_class(answer: type) -> tuple[list[str], int]:
     """The lines of a class and the number of the first. (For one of a notebook, `inspect` finds no file.)"""
-    code = _function_in(answer).__code__
+    code = codes_of(answer)[0]  # of a method
     lines = linecache.getlines(code.co_filename)
     for node in ast.parse("".join(lines)).body:
         if isinstance(node, ast.ClassDef) and node.lineno <= code.co_firstlineno <= node.end_lineno:
@@ -109,19 +106,19 @@ def changes_of(source: Source) -> Iterator[Change]:
 
     The most telling one of each line comes first, and then the second of each.
     """
-    text = "\n".join(source.lines)
-    seen, own = {text}, define(text, source.tree.name, source.namespace)
+    before = "\n".join(source.lines)
+    seen, own = {before}, define(before, source.tree.name, source.namespace)
     for operator, old, new, home in _in_turn(source):
-        written = _write(source, operator, old, new, home)
-        if written is None or written[2] in seen:
+        words, key, text = _write(source, operator, old, new, home) or ("", "", "")
+        if not words or text in seen:
             continue
-        if "empty" in written[2] or "seed" in written[1]:  # nobody knows what is in new memory, or what is drawn
+        if "empty" in text or "seed" in key:  # nobody knows what is in new memory, or what is drawn
             continue
-        seen.add(written[2])
+        seen.add(text)
         # An error, and the record of events, then have the numbers of the lines in the cell.
-        function = define("\n" * (source.first - 1) + written[2], source.tree.name, source.namespace)
+        function = define("\n" * (source.first - 1) + text, source.tree.name, source.namespace)
         if function is not None and not _unbinds(own, function):
-            yield Change(_rank(source.tree, operator, old), *written, function)
+            yield Change(_rank(source.tree, operator, old), words, key, function)
 
 
 def _unbinds(before: Callable, after: Callable) -> bool:
@@ -140,7 +137,7 @@ def _names_in(function: Callable) -> tuple[set[str], set[str]]:
 def _in_turn(source: Source) -> list[tuple[str, ast.AST, Instead, ast.stmt]]:
     """The edits that may be asked about, one of each line after the other, each with the statement that it is in."""
     homes = {id(part): each for each in ast.walk(source.tree) if isinstance(each, ast.stmt) for part in ast.walk(each)}
-    found = [(*edit, homes[id(edit[1])]) for edit in edits_of(source.tree, {}) if id(edit[1]) in homes]
+    found = [(*edit, homes[id(edit[1])]) for edit in edits_of(source.tree) if id(edit[1]) in homes]
     found = [
         edit
         for edit in found
@@ -205,15 +202,9 @@ def _leave_out(source: Source, node: ast.AST, instead: str = "pass") -> tuple[st
     what = f"line {source.number(start + 1)}, {text}"
     if end - start > 1:
         what = f"lines {source.number(start + 1)} to {source.number(end)}, from {text} on"
-    needs_pass = instead and _stands_alone(source, node)
+    needs_pass = instead and [node] in source.blocks
     words = f"You put `pass` in place of {what}." if needs_pass else f"You leave out {what}."
     return _fit(words, f"leave out {text}", lines, text)
-
-
-def _stands_alone(source: Source, node: ast.AST) -> bool:
-    """Whether nothing else stands in the block of a statement."""
-    parts = [value for each in ast.walk(source.tree) for value in vars(each).values()]
-    return any(part == [node] for part in parts if isinstance(part, list))
 
 
 def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str, str] | None:
@@ -235,7 +226,7 @@ def _open_block(source: Source, operator: str, old: ast.stmt) -> tuple[str, str,
     for number, text in instead.items():
         lines[number - 1] = lines[number - 1].replace(lines[number - 1].strip(), text)
     number = source.number(line)
-    kind = "never, alone" if operator == "never" and _stands_alone(source, old) else operator
+    kind = "never, alone" if operator == "never" and [old] in source.blocks else operator
     words = BLOCKS[kind].format(head=f"line {number}, `{head}`,", line=number).replace(":`,", ":`")
     return _fit(words, f"{operator} {head}", lines, head)
 
@@ -250,10 +241,9 @@ def _text_of(source: Source, new: ast.AST) -> str:
 
 def _splice(source: Source, old: ast.AST, text: str) -> tuple[str, str, str] | None:
     """Other text in the place of a node that stands in one line."""
-    line = source.lines[old.lineno - 1]
-    bare = line.encode()
-    new = (bare[: old.col_offset] + text.encode() + bare[old.end_col_offset :]).decode()
-    return _tell_two(source, old.lineno, line, new)
+    line = source.lines[old.lineno - 1].encode()
+    new = line[: old.col_offset] + text.encode() + line[old.end_col_offset :]
+    return _tell_two(source, old.lineno, new.decode())
 
 
 def _rewrite(source: Source, old: ast.stmt, new: Instead) -> tuple[str, str, str] | None:
@@ -264,14 +254,15 @@ def _rewrite(source: Source, old: ast.stmt, new: Instead) -> tuple[str, str, str
     line = source.lines[old.lineno - 1]
     if before[1:] != after[1:] or before[0] != line.strip() or before[0] == after[0]:
         return None
-    return _tell_two(source, old.lineno, line, line.replace(before[0], after[0]))
+    return _tell_two(source, old.lineno, line.replace(before[0], after[0]))
 
 
-def _tell_two(source: Source, number: int, old: str, new: str) -> tuple[str, str, str] | None:
-    lines = [*source.lines[: number - 1], new, *source.lines[number:]]
-    both = f"`{old.strip()}`\nto `{new.strip()}`"
-    words = f"You change line {source.number(number)}\nfrom {both}."
-    return _fit(words, f"change {both}", lines, old.strip(), new.strip())
+def _tell_two(source: Source, number: int, line: str) -> tuple[str, str, str] | None:
+    """Another line in the place of the one with this number."""
+    lines = [*source.lines[: number - 1], line, *source.lines[number:]]
+    old, new = source.lines[number - 1].strip(), line.strip()
+    words = f"You change line {source.number(number)}\nfrom `{old}`\nto `{new}`."
+    return _fit(words, f"change `{old}`\nto `{new}`", lines, old, new)
 
 
 def _fit(words: str, key: str, lines: Sequence[str], *shown: str) -> tuple[str, str, str] | None:

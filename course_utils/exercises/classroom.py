@@ -41,10 +41,9 @@ def check(*answers: object) -> Outcome:
     if len(answers) != 1:
         return Outcome("check", Stage.NOT_AN_EXERCISE, "Give one function: check(my_function).")
     (answer,) = answers
-    try:
-        exercise = _identify(answer, "check")
-    except NoExercise as error:
-        return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
+    exercise = _identify(answer, "check")
+    if isinstance(exercise, str):
+        return Outcome("check", Stage.NOT_AN_EXERCISE, exercise)
     if isinstance(answer, Exercise):
         return exercise.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
     if _is_older(answer, exercise.name):
@@ -110,23 +109,20 @@ def _is_older(answer: object, name: str) -> bool:
     return False
 
 
-class NoExercise(CourseError):
-    """What was given is no answer to an exercise; the message says what to give instead."""
+def _identify(answer: object, verb: str) -> Exercise | str:
+    """The exercise that is meant, by the answer or its placeholder; else in words what to give instead.
 
-
-def _identify(answer: object, verb: str) -> Exercise:
-    """The exercise that is meant, by the answer or its placeholder; raises `NoExercise`. `verb` is what was called."""
+    `verb` is what was called.
+    """
     if isinstance(answer, Exercise):
         return answer
     if problem := _find_problem(answer, verb):
-        raise NoExercise(problem)
+        return problem
     try:
         exercise = find(_name_of(answer))
     except CourseError as error:
-        raise NoExercise(_tell_unknown(answer, error)) from None
-    if isinstance(answer, str):
-        raise NoExercise(f"Give the function itself, without quotes: {verb}({answer}).")
-    return exercise
+        return _tell_unknown(answer, error)
+    return f"Give the function itself, without quotes: {verb}({answer})." if isinstance(answer, str) else exercise
 
 
 def _name_of(answer: object) -> str | None:
@@ -171,10 +167,9 @@ def _tell_unknown(answer: object, error: CourseError) -> str:
 
 def hint(answer: object) -> Note:
     """The next hint for an exercise: from a nudge to a piece of code."""
-    try:
-        found = _identify(answer, "hint")
-    except NoExercise as error:
-        return Note("hint: no exercise found", (str(error),))
+    found = _identify(answer, "hint")
+    if isinstance(found, str):
+        return Note("hint: no exercise found", (found,))
     hints = found.all_hints
     total = len(hints)
     record = saved.of_exercise(found.name)
@@ -191,28 +186,25 @@ def replay(answer: object) -> Timelines | Note:
 
     For the first input on which the answer fails, of those that the last check tried.
     """
-    try:
-        found = _identify(answer, "replay")
-    except NoExercise as error:
-        return Note("replay: no exercise found", (str(error),))
+    found = _identify(answer, "replay")
+    if isinstance(found, str):
+        return Note("replay: no exercise found", (found,))
     title = f"replay({found.name}): nothing to show"
     if isinstance(answer, Exercise):
         return Note(title, ("Run the answer cell first (Shift+Enter), then run this one again.",))
     try:
-        comparison = compare_runs(found, answer, session.seeds.get(found.name, VISIBLE_SEED))
+        return compare_runs(found, answer, session.seeds.get(found.name, VISIBLE_SEED))
     except NoComparison as reason:
         return Note(title, (str(reason),))
     except Exception as error:  # an answer may do anything to what records it
         return Note(title, (f"Your answer cannot be watched: {type(error).__name__}.",))
-    return Timelines(found.name, comparison)
 
 
 def solution(answer: object, now: bool = False) -> Note:
     """A reference answer: after you passed, after three attempts, or at once with `now=True`."""
-    try:
-        found = _identify(answer, "solution")
-    except NoExercise as error:
-        return Note("solution: no exercise found", (str(error),))
+    found = _identify(answer, "solution")
+    if isinstance(found, str):
+        return Note("solution: no exercise found", (found,))
     if not has_answers():
         line = f"This edition of the course has no answers in it: your instructor has them. Try hint({found.name})."
         return Note(f"solution({found.name}): not here", (line,))
@@ -270,13 +262,7 @@ class Progress:
 
     def _repr_html_(self) -> str:
         page = page_templates().get_template("progress.html.j2")
-        return page.render(
-            rows=self.rows,
-            next=self.next_lesson,
-            all_done=ALL_DONE,
-            answered=self.answered,
-            advice="" if self.kept else NOT_KEPT,
-        )
+        return page.render(view=self, all_done=ALL_DONE, not_kept=NOT_KEPT)
 
 
 def progress() -> Progress:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from course_utils.exercises.outcome import IN_WORDS, Stage
-from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, show
+from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, raised_type, show
 
 TOLERANCE = {"rel_tol": 1e-5, "abs_tol": 1e-6}
 Cases = Sequence[Evidence]  # what one answer did in each case
@@ -39,10 +39,15 @@ class Fact(NamedTuple):
     expected: Plain
     stage: Stage | None = None
 
+    @property
+    def agrees(self) -> bool:
+        """Whether the two values count as equal."""
+        return alike(self.mine, self.expected)
+
 
 def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
     """Everything that counts in one case, in the order in which it is judged."""
-    yield Fact("raised", plain_state(_raised_type(got)), plain_state(_raised_type(expected)), Stage.RAISED)
+    yield Fact("raised", plain_state(raised_type(got)), plain_state(raised_type(expected)), Stage.RAISED)
     yield from _values(got, expected)
     yield from _gradients(got, expected)
     yield from _unwanted_changes(got, expected)
@@ -52,6 +57,11 @@ def facts(got: Evidence, expected: Evidence) -> Iterator[Fact]:
             yield _side_effect(f"your function changed {setting} and did not undo that")
     if got["alive"] and not expected["alive"]:
         yield _side_effect(KEPT_ALIVE)
+
+
+def passes(got: Evidence, expected: Evidence) -> bool:
+    """Whether an answer does all that counts in a case as another one does it."""
+    return all(fact.agrees for fact in facts(got, expected))
 
 
 def side_effects(got: Cases, key: Cases) -> list[str]:
@@ -67,10 +77,6 @@ def plain_state(value: Any) -> Plain:
 
 def _side_effect(words: str) -> Fact:
     return Fact(words, plain_state(True), plain_state(False), Stage.SIDE_EFFECT)
-
-
-def _raised_type(case: Evidence) -> str | None:
-    return case["raised"]["type"] if case["raised"] else None
 
 
 def _values(got: Evidence, expected: Evidence) -> Iterator[Fact]:
@@ -119,7 +125,7 @@ def _unwanted_changes(got: Evidence, expected: Evidence) -> Iterator[Fact]:
 
 def _could_remove(got: Evidence, expected: Evidence) -> bool:
     """Whether every handle came to the case that was to remove it: no error came between, and they were returned."""
-    if _raised_type(got) != _raised_type(expected):
+    if raised_type(got) != raised_type(expected):
         return False
     return not _returns_handles(expected) or alike(got["returned"], expected["returned"])
 

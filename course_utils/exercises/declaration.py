@@ -64,17 +64,8 @@ def read_declarations(lesson: int | None = None) -> list[Declaration]:
     """The exercises of a lesson, or of all, in the order in which they are asked."""
     return [
         Declaration(name, number, said["points"], tuple(said["hints"]), said["task"])
-        for number in _numbers(lesson)
+        for number in (sealed_lessons() if lesson is None else [lesson])
         for name, said in _read(number)["exercises"].items()
-    ]
-
-
-def read_predictions(lesson: int | None = None) -> list[Prediction]:
-    """The predictions of a lesson, or of all, in the order in which they are asked."""
-    return [
-        Prediction(name, number, **said)
-        for number in _numbers(lesson)
-        for name, said in _read(number)["predictions"].items()
     ]
 
 
@@ -85,7 +76,11 @@ def name_of(lesson: int) -> tuple[str, str]:
 
 @functools.cache
 def _predictions() -> dict[str, Prediction]:
-    return {each.name: each for each in read_predictions()}
+    return {
+        name: Prediction(name, number, **said)
+        for number in sealed_lessons()
+        for name, said in _read(number)["predictions"].items()
+    }
 
 
 def predictions_of(lesson: int | None = None) -> list[Prediction]:
@@ -112,10 +107,6 @@ def called_with(source: str, function: str) -> str | None:
     """The exercise or prediction that the first call `function(name)` or `function("name")` in `source` is about."""
     call = re.search(rf"""(?<![\w.]){function}\(\s*(["']?)(\w+)\1\s*[,)]""", source)
     return call and call[2]
-
-
-def _numbers(lesson: int | None) -> list[int]:
-    return sealed_lessons() if lesson is None else [lesson]
 
 
 @functools.cache

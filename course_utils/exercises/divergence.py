@@ -13,19 +13,7 @@ from course_utils.exercises.events import ORDINALS, Event, Run, shorten
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, find_place, name_type, number_text, show
 
 Key = tuple[str, str, str]  # what happened, of which kind, on what
-# What is compared of each event. The others may differ among right answers.
-COMPARED = {
-    "registers": (),
-    "runs": ("got", "gave", "changed"),
-    "calls": ("got",),
-    "backward": (),
-    "changes": ("gave",),
-    "sets": ("gave",),
-    "reads": ("gave",),
-    "left": ("gave",),
-    "released": (),
-    "holds": ("gave",),
-}
+
 SIDES = ("got", "gave")
 TIMES = {0: "never", 1: "once", 2: "twice"}
 MOST_STEPS = 300
@@ -61,7 +49,7 @@ class Cell(NamedTuple):
     def first_pair(self) -> tuple[int, Event, Event] | None:
         """The first two events that belong together and differ, after their number."""
         for number, (one, other) in enumerate(zip(self.mine, self.right, strict=False)):
-            if not all(alike(one[name], other[name]) for name in COMPARED[one["what"]]):
+            if not all(alike(one[name], other[name]) for name in EVENTS[one["what"]].compared):
                 return number, one, other
         return None
 
@@ -119,16 +107,16 @@ def _key(event: Event) -> Key:
 
 def _events(run: Run, part: int, key: Key | None = None) -> list[Event]:
     """The events of a part that are compared; with `key`, those of them that have it."""
-    found = [event for event in run["events"] if event["part"] == part and event["what"] in COMPARED]
+    found = [event for event in run["events"] if event["part"] == part and event["what"] in EVENTS]
     return [event for event in found if key in (None, _key(event))]
 
 
 def _tell(cell: Cell, mine: Run, right: Run, part: int, evidence: Evidence) -> Divergence | None:
     if evidence["raised"] and len(cell.mine) < len(cell.right):
         return None  # what is missing would have come after the error
-    words, tell = mine["parts"][part], TELL.get(cell.key[0])
-    if tell is None or not (said := tell(cell, (mine, right), part)):
-        return None  # what a case does with a handle follows from what was returned
+    words, said = mine["parts"][part], EVENTS[cell.key[0]].tell(cell, (mine, right), part)
+    if not said:
+        return None
     sentence = f"{words[0].upper()}{words[1:]} {said}".rstrip(".") + "."
     number = cell.first_pair[0] if cell.first_pair else min(len(cell.mine), len(cell.right))
     events = (found[number] if number < len(found) else None for found in (cell.mine, cell.right))
@@ -164,11 +152,7 @@ def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     hook = f"your {kind} on {on}"
     registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
     if len(cell.mine) != len(cell.right):
-        if len(registered) > 1:
-            mine, right = (_run_in_all(len(events)) for events in (cell.mine, cell.right))
-            return f"your {kind}s on {on} {mine}; in a right run they {right}"
-        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
-        return f"{hook} {mine}; in a right run it {right}"
+        return _tell_counts(cell, f"your {kind}s on {on}" if len(registered) > 1 else hook, len(registered) > 1)
     number, one, other = cell.first_pair
     if 0 < number < len(ORDINALS):
         hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
@@ -207,12 +191,7 @@ def _count_left(run: Run, part: int, key: Key) -> int:
 def _tell_call(cell: Cell, *_: Any) -> str:
     on = cell.key[2]
     if len(cell.mine) != len(cell.right):
-        several = on.removeprefix("a function in ")
-        if several != on:
-            mine, right = (_run_in_all(len(events)) for events in (cell.mine, cell.right))
-            return f"functions in {several} {mine}; in a right run they {right}"
-        mine, right = (_count("runs", len(events)) for events in (cell.mine, cell.right))
-        return f"{on} {mine}; in a right run it {right}"
+        return _tell_counts(cell, on.replace("a function in", "functions in"), on.startswith("a function in"))
     number, one, other = cell.first_pair
     mine, right = show_apart(*(without_brackets(event["got"]) for event in (one, other)))
     return f"{on} is called with {mine} (call number {number + 1}); in a right run with {right}"
@@ -234,8 +213,13 @@ def times(number: int) -> str:
     return TIMES.get(number, f"{number} times")
 
 
-def _run_in_all(number: int) -> str:
-    return f"run {times(number)} in all" if number else "never run"
+def _tell_counts(cell: Cell, what: str, are_several: bool) -> str:
+    """How often a thing runs in both runs, or several together do."""
+    mine, right = len(cell.mine), len(cell.right)
+    if are_several:
+        mine, right = (f"run {times(number)} in all" if number else "never run" for number in (mine, right))
+        return f"{what} {mine}; in a right run they {right}"
+    return f"{what} {_count('runs', mine)}; in a right run it {_count('runs', right)}"
 
 
 def _count(doing: str, number: int) -> str:
@@ -276,14 +260,24 @@ def _tell_holding(cell: Cell, *_: Any) -> str:
     return f"what you returned stays as it was; in a right run it comes to hold {_say(ends[-1])}"
 
 
-TELL: dict[str, Callable[..., str]] = {
-    "registers": _tell_registering,
-    "runs": _tell_run,
-    "calls": _tell_call,
-    "backward": _tell_backward,
-    "left": _tell_left,
-    "holds": _tell_holding,
-    **dict.fromkeys(("changes", "sets", "reads"), _tell_attribute),
+class Kind(NamedTuple):
+    """What is compared of an event of this kind, and what tells how two runs differ in such events."""
+
+    compared: tuple[str, ...]
+    tell: Callable[..., str]
+
+
+EVENTS = {  # those that are compared; others may differ among right answers
+    "registers": Kind((), _tell_registering),
+    "runs": Kind(("got", "gave", "changed"), _tell_run),
+    "calls": Kind(("got",), _tell_call),
+    "backward": Kind((), _tell_backward),
+    "changes": Kind(("gave",), _tell_attribute),
+    "sets": Kind(("gave",), _tell_attribute),
+    "reads": Kind(("gave",), _tell_attribute),
+    "left": Kind(("gave",), _tell_left),
+    "released": Kind((), lambda *_: ""),  # what a case does with a handle follows from what was returned
+    "holds": Kind(("gave",), _tell_holding),
 }
 
 

@@ -11,6 +11,7 @@ answer may do to its arguments before anything else.
 import ast
 import difflib
 import functools
+import itertools
 import json
 import re
 import warnings
@@ -20,10 +21,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from course_utils.exercises.answers import run_answer
 from course_utils.root import ASSETS
 
 Instead = ast.AST | list[ast.stmt]  # what stands in the place of a node; of a statement, several may, or none
-Edits = Iterator[tuple[str, Instead]]  # with the name of the operator
+Edit = tuple[str, ast.AST, Instead]  # the operator, the node that it edits, and what stands there instead
+Edits = Iterator[tuple[str, Instead]]  # of one node, with the name of the operator
 
 
 class Mutant(NamedTuple):
@@ -65,7 +68,7 @@ def mutants_of(
         if ast.get_docstring(tree) is not None:
             del tree.body[0]
         seen.add(before := ast.unparse(ast.Module([*helpers, tree], [])))
-        for operator, old, new in edits_of(tree, given):
+        for operator, old, new in itertools.chain(edits_of(tree), _spoils(tree, given)):
             edited = ast.Module([*helpers, replace(tree, old, new)], [])
             source = ast.unparse(ast.fix_missing_locations(edited))
             function = None if source in seen else define(source, tree.name, namespace)
@@ -74,18 +77,12 @@ def mutants_of(
                 yield Mutant(operator, _differing_lines(before, source), source, function)
 
 
-def edits_of(
-    tree: ast.FunctionDef | ast.ClassDef, given: Mapping[str, object]
-) -> Iterator[tuple[str, ast.AST, Instead]]:
-    """Every edit of an answer: the operator, the node that it edits, and what stands there instead."""
+def edits_of(tree: ast.FunctionDef | ast.ClassDef) -> Iterator[Edit]:
+    """Every edit of an answer."""
     for node in _walk(tree):
         for operator, new in edit_node(node):
             if new or node is not tree:  # there is no answer without its definition
                 yield operator, node, new
-    if isinstance(tree, ast.FunctionDef):
-        for argument, value in zip(tree.args.args, given.values(), strict=False):
-            for statement in _spoil(argument.arg, value):
-                yield "spoil an argument", tree, _begin_with(statement, tree)
 
 
 def _walk(tree: ast.AST) -> Iterator[ast.AST]:
@@ -116,14 +113,12 @@ def replace(tree: Any, old: ast.AST, new: Instead) -> Any:
 
 def define(source: str, name: str, namespace: Mapping[str, object]) -> Callable | None:
     """The function or class that a text defines among the names of `namespace`; None where it cannot be defined."""
-    own = dict(namespace)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # nobody has written it
-            exec(compile(source, "<mutant>", "exec", dont_inherit=True), own)
+            return run_answer(source, name, namespace, "<mutant>")
     except Exception:  # for what is no Python, and whatever a decorator, a default or the code of a class raises
         return None
-    return own[name]
 
 
 def _differing_lines(before: str, after: str) -> tuple[str, ...]:
@@ -320,22 +315,20 @@ def _has_parameters(value: nn.Module) -> bool:
     return any(True for _ in value.parameters())
 
 
-def _is_leaf_with_gradient(value: torch.Tensor) -> bool:
-    return value.requires_grad and value.is_leaf
-
-
 SPOILS: list[tuple[type, Callable[[Any], bool], list[str]]] = [  # what kind of value, which ones, and what is done
     (nn.Module, lambda value: True, ["{0}.eval()", "{0}.train()", "{0}._forward_hooks.clear()"]),
     (nn.Module, _has_parameters, ["{0}.zero_grad()", "{0}.requires_grad_(False)", "{0} = {0}.double()"]),
     (torch.Tensor, lambda value: value.requires_grad, ["{0} = {0}.detach()"]),
-    (torch.Tensor, _is_leaf_with_gradient, ["{0}.grad.zero_()"]),
+    (torch.Tensor, lambda value: value.requires_grad and value.is_leaf, ["{0}.grad.zero_()"]),
     (torch.Tensor, lambda value: True, ["{0}.zero_()", "{0} = {0}.double()"]),
     (list, lambda value: True, ["{0}.reverse()", "{0}.pop()"]),
     (dict, lambda value: True, ["{0}.popitem()"]),
 ]
 
 
-def _spoil(argument: str, value: object) -> Iterator[str]:
-    for kind, fits, statements in SPOILS:
-        if isinstance(value, kind) and fits(value):
-            yield from (statement.format(argument) for statement in statements)
+def _spoils(tree: ast.FunctionDef | ast.ClassDef, given: Mapping[str, object]) -> Iterator[Edit]:
+    arguments = tree.args.args if isinstance(tree, ast.FunctionDef) else ()
+    for argument, value in zip(arguments, given.values(), strict=False):
+        fitting = [statements for kind, fits, statements in SPOILS if isinstance(value, kind) and fits(value)]
+        for statement in itertools.chain(*fitting):
+            yield "spoil an argument", tree, _begin_with(statement.format(argument.arg), tree)

@@ -184,20 +184,19 @@ class Exercise(Declaration):
         Where there is none, `two`: the two slips of the answer; if these are not known, an edit and a declared mistake.
         """
         other = self._other_seed(seed)
-        keys, reference = {seed: key, other: self.lazy_key(other)}, key[0]
+        other_key, reference = self.lazy_key(other), key[0]
         at = find_first_wrong(got, reference)
 
         def find_rest(edited: Callable, may_have_rest: bool) -> str | None:
             there = self.observe(edited, seed, SECONDS_FOR_AN_EDIT, at)
             if not may_have_rest and find_first_wrong(there, reference[at : at + 1]) is not None:
                 return None
-            rests = set()
-            for each in keys:
-                cases = self.observe(edited, each, SECONDS_FOR_AN_EDIT)
-                rests.add(_find_rest(cases, *keys[each]))
-                if each == seed and not (rests == {""} or (may_have_rest and _is_nearer(cases, got, reference))):
-                    return None
-            return rests.pop() if len(rests) == 1 else None
+            cases = self.observe(edited, seed, SECONDS_FOR_AN_EDIT)
+            rest = _find_rest(cases, *key)
+            if rest != "" and not (may_have_rest and _is_nearer(cases, got, reference)):
+                return None
+            again = _find_rest(self.observe(edited, other, SECONDS_FOR_AN_EDIT), *other_key)
+            return rest if again == rest else None
 
         return find_repair(function, find_rest, two)
 

@@ -10,14 +10,12 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
-from torch.optim import optimizer as torch_optimizer
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.hooks import RemovableHandle
 
@@ -25,7 +23,7 @@ from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.evidence import NOT_OWN, CaseMaker, observe_all
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, plain
 from course_utils.hooks.frames import codes_of, has_raised, split_arguments
-from course_utils.hooks.observe import kind_of
+from course_utils.hooks.observe import Watch, codes_that_register, kind_of
 from course_utils.hooks.record import tensors_in
 
 # A run: `parts`, words for when something happened, and `events`. An event has the number of its `part`, `what`
@@ -109,17 +107,14 @@ class Recorder(TorchFunctionMode):
         self._returned: tuple[Any, Plain | None] = None, None  # by the answer, and what that held last
         self._passes: Counter[str] = Counter()  # that the case made, by the words for them
         self._depth = 0  # of calls inside of each other
-        self._finish: dict[FrameType, Callable[[Any], None]] = {}
+        self._watches: dict[FrameType, Watch] = {}  # of the functions that run
         self._code_of_hooks: CodeType | None = None  # of what stands in the place of each hook
         self._begin = {
             MODULE_CALL: self._begin_module,
-            RemovableHandle.remove.__code__: self._begin_removal,
+            RemovableHandle.remove.__code__: self._see_removal,
             torch.autograd.graph._engine_run_backward.__code__: self._begin_backward,
+            **dict.fromkeys(codes_that_register(), self._begin_registration),
         }
-        for home in (nn.Module, Tensor, torch.optim.Optimizer, torch_module, torch_optimizer):
-            for name, function in vars(home).items():
-                if isinstance(function, FunctionType) and kind_of(name):
-                    self._begin[function.__code__] = self._begin_registration
 
     # --- from the call to the end of the case ---
 
@@ -175,7 +170,7 @@ class Recorder(TorchFunctionMode):
         self._recording = False
         self._open.close()
         self._returned, self._registered = (None, None), []  # so that nothing lives on because of this
-        self._finish.clear()
+        self._watches.clear()
 
     def _start_part(self, words: str) -> None:
         self._note_what_is_left()
@@ -222,27 +217,26 @@ class Recorder(TorchFunctionMode):
                 begin = self._begin_own
             elif begin is None and frame.f_code in self._codes:
                 begin = self._begin_given
-            if finish := begin and begin(frame):
-                self._finish[frame] = finish
-        elif event == "return" and frame in self._finish:
-            self._finish.pop(frame)(value)
+            watch = begin and begin(frame)
+            if watch and next(watch, self) is not self:  # it waits for the end of the function
+                self._watches[frame] = watch
+        elif event == "return" and frame in self._watches:
+            with suppress(StopIteration):
+                self._watches.pop(frame).send(value)
 
-    def _begin_registration(self, frame: FrameType) -> Callable | None:
+    def _begin_registration(self, frame: FrameType) -> Watch:
         if _runs_inside(frame, self._begin) or find_side(frame.f_back) != "you":
-            return None
+            return
         name = frame.f_code.co_name
         kind, on = kind_of(name), "all optimizers" if "optimizer" in name else "all modules"
         if "self" in frame.f_locals:
             on = self._name(frame.f_locals["self"])
-
-        def finish(handle: Any) -> None:
-            if isinstance(handle, RemovableHandle):
-                self._note("registers", kind, on, frame)
-                self._registered.append(Registered(kind, on, handle.hooks_dict_ref, handle.id))
-                table = handle.hooks_dict_ref()
-                table[handle.id] = self._make_visible(table[handle.id], kind, on)
-
-        return finish
+        handle = yield
+        if isinstance(handle, RemovableHandle):
+            self._note("registers", kind, on, frame)
+            self._registered.append(Registered(kind, on, handle.hooks_dict_ref, handle.id))
+            table = handle.hooks_dict_ref()
+            table[handle.id] = self._make_visible(table[handle.id], kind, on)
 
     def _make_visible(self, hook: Callable, kind: str, on: str) -> Callable:
         """A function that runs the hook and notes it. (Several hooks may share their code, or be written in C.)"""
@@ -267,7 +261,7 @@ class Recorder(TorchFunctionMode):
         self._code_of_hooks = visible.__code__
         return visible
 
-    def _begin_removal(self, frame: FrameType) -> None:
+    def _see_removal(self, frame: FrameType) -> None:
         for each in [each for each in self._registered if each.key == frame.f_locals["self"].id and each.is_there]:
             if find_side(frame.f_back) == "you":
                 self._note("removes", each.kind, each.on, frame)
@@ -276,50 +270,38 @@ class Recorder(TorchFunctionMode):
                 self._registered.remove(each)
                 self._left[each.kind, each.on] -= 1
 
-    def _begin_backward(self, frame: FrameType) -> Callable:
+    def _begin_backward(self, frame: FrameType) -> Watch:
         side = find_side(frame.f_back)
         if side == "you":
             self._note("backward", frame=frame)
-        end, seen_again = self._begin_pass("backward", side), ExitStack()
-        if self not in _get_current_function_mode_stack():  # no mode is on inside of an operation
-            seen_again.enter_context(self)
+        is_seen = self in _get_current_function_mode_stack()  # no mode is on inside of an operation
+        with self._pass("backward", side), nullcontext() if is_seen else self:
+            yield
 
-        def finish(result: Any) -> None:
-            seen_again.close()
-            end(result)
-
-        return finish
-
-    def _begin_module(self, frame: FrameType) -> Callable:
+    def _begin_module(self, frame: FrameType) -> Watch:
         side, on = find_side(frame.f_back), self._name(frame.f_locals["self"])
-        end = self._begin_pass(f"call of {on}", side)
-        if side != "you" or self._depth > 1:
-            return end
-        event = self._note("calls", "module", on, frame.f_back, got=brief(frame.f_locals["args"]), gave=plain(None))
-        return self._finish_call(event, frame, end)
+        with self._pass(f"call of {on}", side):
+            if side == "you" and self._depth == 1:
+                yield from self._call(frame, "module", on, frame.f_back, frame.f_locals["args"])
+            else:
+                yield
 
-    def _begin_given(self, frame: FrameType) -> Callable | None:
+    def _begin_given(self, frame: FrameType) -> Watch:
         is_hook = frame.f_back.f_code is self._code_of_hooks  # then torch calls it
-        if _side_of(frame.f_back.f_code) != "you" and not is_hook:
-            return None
-        values = split_arguments(lambda: None, frame)[1]
-        on, end = self._codes[frame.f_code], self._begin_pass("", "")
-        caller = None if is_hook else frame.f_back
-        event = self._note("calls", "function", on, caller, got=brief(tuple(values)), gave=plain(None))
-        return self._finish_call(event, frame, end)
+        if is_hook or _side_of(frame.f_back.f_code) == "you":
+            caller, values = None if is_hook else frame.f_back, split_arguments(lambda: None, frame)[1]
+            with self._pass("", ""):
+                yield from self._call(frame, "function", self._codes[frame.f_code], caller, tuple(values))
 
-    def _finish_call(self, event: Event, frame: FrameType, end: Callable) -> Callable:
-        """What adds to `event` how the call in `frame` ended."""
+    def _call(self, frame: FrameType, kind: str, on: str, caller: FrameType | None, given: Any) -> Watch:
+        """Note a call, and how it ends."""
+        event = self._note("calls", kind, on, caller, got=brief(given), gave=plain(None))
+        event["gave"] = brief((yield))
+        if has_raised(frame):
+            event["ended"] = "raised"
 
-        def finish(result: Any) -> None:
-            event["gave"] = brief(result)
-            if has_raised(frame):
-                event["ended"] = "raised"
-            end(result)
-
-        return finish
-
-    def _begin_pass(self, words: str, side: str) -> Callable:
+    @contextmanager
+    def _pass(self, words: str, side: str) -> Iterator[None]:
         """Something runs that may run others; if the case began it, it is a part of its own."""
         is_part = side == "case" and not self._depth and not self._in_call
         if is_part:
@@ -327,23 +309,21 @@ class Recorder(TorchFunctionMode):
             place, words = "at" if words in WITH.values() else "in", _tell_pass(words, self._passes[words])
             self._start_part(f"{place} {words}")
         self._depth += 1
+        yield
+        self._depth -= 1
+        if is_part:
+            self._start_part(f"after {words}")
 
-        def finish(_: Any) -> None:
-            self._depth -= 1
-            if is_part:
-                self._start_part(f"after {words}")
-
-        return finish
-
-    def _begin_own(self, frame: FrameType) -> Callable | None:
+    def _begin_own(self, frame: FrameType) -> Watch:
         """A function of the answer runs: the case called it, or a `with` of the case."""
         caller, name = frame.f_back.f_code, frame.f_code.co_name
         if _side_of(caller) == "case":
             what = f"call of `{name}`" if isinstance(self.answer, type) else "call of what was returned"
-            return self._begin_pass(WITH.get(name, what), "case")
-        if caller.co_filename.endswith("contextlib.py") and caller.co_name in WITH:
-            return self._begin_pass(WITH[caller.co_name], find_side(frame.f_back))
-        return None
+            with self._pass(WITH.get(name, what), "case"):
+                yield
+        elif caller.co_filename.endswith("contextlib.py") and caller.co_name in WITH:
+            with self._pass(WITH[caller.co_name], find_side(frame.f_back)):
+                yield
 
     # --- operations that torch reports ---
 

@@ -24,7 +24,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from course_utils.exercises.cases import Case, Numbers
-from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, show
+from course_utils.exercises.plain import MAX_TEXT, Evidence, Plain, plain, raised_type, show
 from course_utils.exercises.world import World
 from course_utils.hooks.inventory import list_hooks
 
@@ -107,7 +107,7 @@ def observe_all(make_cases: CaseMaker, function: Callable, seed: int, limit: flo
             found.append(observe(function, case, world, limit))
             hooks = (getattr(each, "_backward_hooks", None) for each in case.watched().values())
             tables += [table for table in hooks if isinstance(table, dict)]
-            if index == at or (found[-1]["raised"] and found[-1]["raised"]["type"] == TimeIsUp.__name__):
+            if index == at or raised_type(found[-1]) == TimeIsUp.__name__:
                 break
         # Only now are the variables of the cases gone, so that what still lives was stored by the answer.
         del case, cases, used, hooks, left_out
@@ -140,7 +140,7 @@ def names_used(function: Callable) -> list[str]:
     """The functions, attributes, keywords and other outside names in the code of a function, or of a class's methods,
     and of what it uses of its own cell; sorted. Texts that could be a name count, too: `mode="any"`.
     """
-    codes, namespace, methods = codes_of(function), _namespace_of(function), set()
+    codes, namespace, methods = codes_of(function), namespace_of(function), set()
     for code in codes:
         codes += [each for each in code.co_consts if isinstance(each, types.CodeType)]  # go on with those inside
         for value in map(namespace.get, code.co_names):
@@ -181,7 +181,8 @@ def _functions_of(answer: object) -> list[types.FunctionType]:
     return []
 
 
-def _namespace_of(answer: object) -> Mapping[str, object]:
+def namespace_of(answer: object) -> Mapping[str, object]:
+    """The names among which a function, or a class's methods, run."""
     return next((each.__globals__ for each in _functions_of(answer)), {})
 
 
@@ -190,7 +191,7 @@ def _storages(values: Iterator[Any]) -> list[StorageWeakRef]:
     return [StorageWeakRef(each.untyped_storage()) for each in tensors if each.device.type != "meta"]
 
 
-def observe(function: Callable, case: Case, world: World, limit: float = 10.0) -> Evidence:
+def observe(function: Callable, case: Case, world: World, limit: float) -> Evidence:
     """Run `function` in `case` and note what it did. Of what the answer raises, only Ctrl-C comes out."""
     given = dict(case.given)
     shown = case.shown or ", ".join(f"{name} = {show(plain(value))}" for name, value in given.items())

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from course_utils.exercises.causes import Mistakes, find_causes
 from course_utils.exercises.comparing import RETURNED, Cases, Fact, alike, close, differing_part, facts, side_effects
-from course_utils.exercises.comparing import kind_of_error as kind_of_error  # for `recorded`
 from course_utils.exercises.outcome import IN_WORDS, Outcome, Stage
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, find_place, name_type, number_text, show
 
@@ -64,7 +63,7 @@ def _close_sentence(sentence: str, besides: str) -> str:
 def find_first_wrong(got: Cases, expected: Cases) -> int | None:
     """The number of the first case in which an answer differs from the reference; None if it passes."""
     for number, (mine, reference) in enumerate(zip(got, expected, strict=False)):
-        if not all(alike(fact.mine, fact.expected) for fact in facts(mine, reference)):
+        if not all(fact.agrees for fact in facts(mine, reference)):
             return number
     return len(got) - 1 if len(got) < len(expected) else None
 
@@ -73,7 +72,7 @@ def first_difference(got: Cases, expected: Cases, name: str) -> Difference | Non
     """Compare case by case; the first case that differs decides. None if they are equal within tolerance."""
     for number, (mine, reference) in enumerate(zip(got, expected, strict=False)):
         for fact in facts(mine, reference):
-            if not alike(fact.mine, fact.expected):
+            if not fact.agrees:
                 return _tell(fact, mine, reference, name)._replace(case=number)
     if len(got) < len(expected):
         return Difference(Stage.RAISED, "the run stopped before the last case")

@@ -115,6 +115,11 @@ def _plain_tensor(tensor: Any) -> Plain:
     return {"type": "tensor", "dtype": dtype, "shape": list(tensor.shape), "values": values}
 
 
+def raised_type(case: Evidence) -> str | None:
+    """The name of the type of what was raised in a case, if anything was."""
+    return case["raised"]["type"] if case["raised"] else None
+
+
 def name_type(value: Plain) -> str:
     """Name the type of `value` as a learner would say it: "a tensor of shape (2,)", "a list of 3", "nothing (None)"."""
     kind = value["type"]

@@ -167,12 +167,8 @@ def _say_guess(asked: Prediction) -> Note:
 class WhyView(_View):
     """The explanation of a prediction: sealed until the learner has committed; below a fold where no kernel runs."""
 
-    @property
-    def reply(self) -> Note:
-        """What there is to say to the learner's choice; where there is none, the answer."""
-        return self._reply(_commitment(self.prediction))
-
     def _reply(self, said: str | None) -> Note:
+        """What there is to say to a choice; where there is none, the answer."""
         asked = self.prediction
         choices = dict.fromkeys(each for each in (said, joined_class.votes.get(asked.name)) if each)
         replies = tuple(asked.options[each] for each in dict.fromkeys((*choices, asked.answer)))
@@ -184,7 +180,8 @@ class WhyView(_View):
         return Note(f"{told}; it is {asked.answer}.", replies, symbol="✗")
 
     def __repr__(self) -> str:
-        return f"{self.reply}\n\n{self.prediction.why}".rstrip() if _is_open(self.prediction) else self._sealed
+        reply = self._reply(_commitment(self.prediction))
+        return f"{reply}\n\n{self.prediction.why}".rstrip() if _is_open(self.prediction) else self._sealed
 
     def _repr_html_(self) -> str:
         return f"<details><summary>The answer, and why</summary>{self._unfold(_commitment(self.prediction))}</details>"

@@ -14,7 +14,7 @@ from course_utils.exercises.cases import Case, Numbers
 from course_utils.exercises.changes import Change, Source, changes_of, read_source
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.evidence import TimeIsUp, can_limit_time, observe_all
-from course_utils.exercises.plain import Evidence, show
+from course_utils.exercises.plain import Evidence, raised_type, show
 from course_utils.exercises.recorded import VISIBLE_SEED
 
 SECONDS = 0.2  # of computing, for trying changes; a learner is waiting
@@ -71,8 +71,8 @@ class Subject:
         """The words for case number `at`."""
         return self.own[at]["given"].rstrip(",")
 
-    def changes(self, share: float = 1.0) -> Iterator[Change]:
-        """The changes of the answer, as long as there is time, or a share of it."""
+    def changes(self, share: float) -> Iterator[Change]:
+        """The changes of the answer, as long as there is time left of a share of it."""
         now = time.process_time()
         end = now + share * (self.end - now)
         return itertools.takewhile(lambda _: time.process_time() < end, changes_of(self.source))
@@ -98,7 +98,7 @@ def find_subject(exercise: Exercise, answer: Callable, asked: Collection[str]) -
     start = time.monotonic()
     own = _run_first(exercise, answer, SECONDS_FOR_A_CASE)
     limit = SECONDS_FOR_A_CHANGE + 10 * (time.monotonic() - start) / len(own)
-    own = [case for case in own if not (case["raised"] and case["raised"]["type"] == TimeIsUp.__name__)]
+    own = [case for case in own if raised_type(case) != TimeIsUp.__name__]
     return Subject(exercise, answer, source, own, asked, limit, end) if own else None
 
 

@@ -7,7 +7,7 @@ cases of two seeds, or does in all of them just what a declared mistake does: th
 import ast
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from course_utils.exercises.causes import BESIDES
@@ -64,7 +64,7 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
         return
     tree, lines, first, namespace = read
     in_slices = [part for each in ast.walk(tree) if isinstance(each, ast.Slice) for part in vars(each).values()]
-    for operator, old, new in itertools.chain(_additions(tree), edits_of(tree, {})):
+    for operator, old, new in itertools.chain(_additions(tree), edits_of(tree)):
         if operator == "other constant" and any(old is part for part in in_slices):
             continue  # `args[2:]` for `args[1:]` may pass because no case has more arguments
         if operator == "no call" and isinstance(old.func, ast.Name) and old.func.id in TYPES:
@@ -76,7 +76,7 @@ def repairs_of(function: Callable) -> Iterator[Repair]:
             yield Repair(operator, _say(operator, old, new, first + number, lines[number].strip()), edited)
 
 
-def _copy_lists(namespace: dict[str, Any]) -> dict[str, Any]:
+def _copy_lists(namespace: Mapping[str, Any]) -> dict[str, Any]:
     """The names of an answer, with other lists, dicts and sets: an edited answer may leave something in them."""
     return {key: value.copy() if type(value) in (list, dict, set) else value for key, value in namespace.items()}
 

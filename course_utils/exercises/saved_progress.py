@@ -17,7 +17,10 @@ from course_utils.root import write_whole
 MARKER = ".course-work"
 FILE = "progress.json"
 SECTIONS = ("exercises", "predictions", "clues", "questions", "inventory")
-NOTHING = {"attempts": 0, "passed": False, "hints": 0}
+NOTHING = {  # the record of an exercise in its section; `asked` has the keys of the questions that were answered
+    "exercises": {"attempts": 0, "passed": False, "hints": 0},
+    "questions": {"asked": [], "right": 0},
+}
 
 _in_memory: dict[str, dict[str, Any]] = {}
 
@@ -74,8 +77,8 @@ def save(section: str, name: str, value: Any) -> None:
     _in_memory.update(progress)
 
 
-def of_exercise(name: str) -> dict[str, Any]:
-    """The record of one exercise: `attempts`, `passed`, `hints`; zeros where nothing (sensible) is stored."""
-    stored = load()["exercises"].get(name)
+def of_exercise(name: str, section: str = "exercises") -> dict[str, Any]:
+    """The record of one exercise in a section, see `NOTHING`; zeros where nothing (sensible) is stored."""
+    stored = load()[section].get(name)
     stored = stored if isinstance(stored, dict) else {}
-    return {key: stored[key] if type(stored.get(key)) is type(zero) else zero for key, zero in NOTHING.items()}
+    return {key: stored[key] if type(stored.get(key)) is type(zero) else zero for key, zero in NOTHING[section].items()}

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from course_utils.exercises.causes import BESIDES
-from course_utils.exercises.comparing import alike, facts
+from course_utils.exercises.comparing import passes
 from course_utils.exercises.divergence import Divergence, find_divergence, without_brackets
 from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, Run, record_run
 from course_utils.exercises.evidence import TimeIsUp
+from course_utils.exercises.judging import find_first_wrong
 from course_utils.exercises.outcome import Outcome, Stage
-from course_utils.exercises.plain import Evidence, Plain, show
+from course_utils.exercises.plain import Evidence, Plain, raised_type, show
 from course_utils.exercises.recorded import recorded_runs
 from course_utils.root import CourseError, has_answers
 from course_utils.show import page_templates
@@ -31,27 +32,18 @@ class NoComparison(CourseError):
     """Why an answer's run cannot be put beside a right one."""
 
 
-class Comparison(NamedTuple):
-    """A refused answer's run in the first case that fails (`given`, in words), and how it differs from a right one."""
-
-    given: str
-    run: Run
-    divergence: Divergence
-
-
-def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison:
+def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> "Timelines":
     """Run an answer again where it fails first, and right ones beside it. Raises `NoComparison`."""
     got, (reference, _) = exercise.observe(answer, seed), exercise.lazy_key(seed)
-    pairs = zip(got, reference, strict=False)
-    at = next((number for number, pair in enumerate(pairs) if not _passes(*pair)), None)
+    at = find_first_wrong(got, reference)
     if at is None:
         raise NoComparison("Your answer passes: there is nothing in which the two runs differ.")
-    if (got[-1]["raised"] or {}).get("type") == TimeIsUp.__name__:
+    if raised_type(got[-1]) == TimeIsUp.__name__:
         raise NoComparison("Your answer does not come to an end in time, so it is not run again.")
     if any(case["world"] for case in got):
         raise NoComparison("Your answer changes something that other code uses, so it is not run again.")
     evidence, run = record_run(exercise.make_cases, answer, seed, exercise.limit, at)
-    if not (_passes(evidence, got[at]) and _passes(got[at], evidence)):
+    if not (passes(evidence, got[at]) and passes(got[at], evidence)):
         raise NoComparison("Your answer does something else when it is watched, so nothing can be said about it.")
     if has_answers():
         rights = right_runs(exercise, seed, at, reference[at])
@@ -60,7 +52,7 @@ def compare_runs(exercise: Exercise, answer: Callable, seed: int) -> Comparison:
     divergence = find_divergence(run, rights, evidence)
     if divergence is None:
         raise NoComparison("No event differs, only what came out: see what check says about it.")
-    return Comparison(got[at]["given"], run, divergence)
+    return Timelines(exercise.name, got[at]["given"], run, divergence)
 
 
 def right_runs(exercise: Exercise, seed: int, at: int, expected: Evidence) -> list[Run]:
@@ -69,13 +61,8 @@ def right_runs(exercise: Exercise, seed: int, at: int, expected: Evidence) -> li
     for each in exercise.answers:
         exercise.observe(each.function, seed, at=0)  # what it imports would take long while every call is watched
         evidence, run = record_run(exercise.make_cases, each.function, seed, exercise.limit, at)
-        runs += [run] if _passes(evidence, expected) else []
+        runs += [run] if passes(evidence, expected) else []
     return runs
-
-
-def _passes(one: Evidence, other: Evidence) -> bool:
-    """Whether an answer does all that counts in a case as another does it."""
-    return all(alike(fact.mine, fact.expected) for fact in facts(one, other))
 
 
 def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: Outcome) -> Outcome:
@@ -84,12 +71,12 @@ def tell_first_event(exercise: Exercise, answer: Callable, seed: int, outcome: O
     Where nothing came back, that is a cause, and there may be another one.
     """
     is_known = outcome.cause and (outcome.stage is not Stage.RETURNED_NOTHING or BESIDES in outcome.cause)
-    if outcome.symbol != "✗" or is_known:
-        return replace(outcome, can_replay=bool(outcome.cause))
-    with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
-        found = compare_runs(exercise, answer, seed)
-        return replace(outcome, event=found.divergence.sentence, can_replay=True)
-    return replace(outcome, can_replay=bool(outcome.cause))
+    outcome = replace(outcome, can_replay=bool(outcome.cause))
+    if outcome.symbol == "✗" and not is_known:
+        with suppress(Exception):  # whatever an answer does to the recording, the check has its outcome
+            event = compare_runs(exercise, answer, seed).divergence.sentence
+            return replace(outcome, event=event, can_replay=True)
+    return outcome
 
 
 # --- the two time lines -----------------------------------------------------------------------------------------------
@@ -105,29 +92,28 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timelines:
-    """The run of an answer and a right one side by side, up to the first difference, as text and as a table."""
+    """The run of a refused answer in the first case that fails, and beside it a right one up to the first difference.
+
+    `given` is that case in words. It shows itself as text and as a table.
+    """
 
     name: str
-    comparison: Comparison
-
-    @property
-    def sentence(self) -> str:
-        """What differs first."""
-        return self.comparison.divergence.sentence
+    given: str
+    run: Run
+    divergence: Divergence
 
     @property
     def parts(self) -> list[tuple[str, list[Row]]]:
         """What happened when: words, and the events in both runs."""
-        run, found = self.comparison.run, self.comparison.divergence
-        rows = []
-        for part, words in enumerate(run["parts"]):
-            mine = [event for event in run["events"] if event["part"] == part]
+        found, rows = self.divergence, []
+        for part, words in enumerate(self.run["parts"]):
+            mine = [event for event in self.run["events"] if event["part"] == part]
             right = [event for event in found.right["events"] if event["part"] == part <= found.part]
             rows.append((words, [*_rows_of(mine, right, found if part == found.part else None)]))
         return [(words, _cut(events)) for words, events in rows if events]
 
     def __str__(self) -> str:
-        lines = [f"replay({self.name}) for {self.comparison.given}", self.sentence]
+        lines = [f"replay({self.name}) for {self.given}", self.divergence.sentence]
         lines.append(f"  {'your run':<{COLUMN}} | a right run, up to the first difference")
         for words, rows in self.parts:
             lines.append(f"{words}:")
@@ -182,8 +168,7 @@ def tell_event(event: Event) -> str:
 
 
 def _tell_run(event: Event) -> str:
-    _, kind, on = event["what"], event["kind"], event["on"]
-    said = f"{kind} on {on} receives {show(event['got'])}"
+    said = f"{event['kind']} on {event['on']} receives {show(event['got'])}"
     if event["ended"] == "raised":
         return f"{said} and raises"
     reason = "" if event["ended"] == "returned" else " (nothing was returned)"

@@ -8,6 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, NamedTuple
 
 from course_utils.exercises.changes import SMALLEST, Change
@@ -17,7 +18,7 @@ from course_utils.exercises.engine import Exercise
 from course_utils.exercises.events import Event, record_run
 from course_utils.exercises.evidence import TimeIsUp
 from course_utils.exercises.outcome import IN_WORDS, Stage
-from course_utils.exercises.plain import Evidence, Plain, name_type, show
+from course_utils.exercises.plain import Evidence, Plain, name_type, raised_type, show
 from course_utils.exercises.question import FEWEST_OPTIONS, MOST_OPTIONS, Question, Subject, shuffle
 from course_utils.exercises.recorded import VISIBLE_SEED
 from course_utils.exercises.timelines import tell_event
@@ -115,7 +116,7 @@ def _try_changes(subject: Subject, at: int) -> list[Tried]:
     tried = []
     for change in subject.changes(share=0.6):
         got = subject.run(change, at)
-        if not (got["raised"] and got["raised"]["type"] in TRIVIAL):
+        if raised_type(got) not in TRIVIAL:
             seen = [(fact.words, fact.mine) for fact in facts(got, subject.own[at])]
             tried.append(Tried(change, differences(got, subject.own[at]), seen, bool(got["raised"])))
         if len(tried) == ENOUGH_IN_VAIN and not any(each.said for each in tried):
@@ -136,23 +137,18 @@ def _find_options(candidate: Tried, tried: Sequence[Tried], has_numbers: bool) -
     if not candidate.said or not _can_be_told(candidate.said[0]):
         return None
     truth = candidate.said[0]
-    if (
-        not has_numbers
-        and INTEGERS.search(truth.words)
-        and _without_numbers(truth.words) == _without_numbers(truth.now)
-    ):
+    if not has_numbers and INTEGERS.search(truth.words) and _same_but_numbers(truth.words, truth.now):
         return None  # such as other places: whether they change, nobody can know
     firsts = [each.said[0] for each in tried if each.said and _can_be_told(each.said[0])]
     firsts = [each for each in firsts if each.about == RETURNED or not candidate.is_cut]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
-        clashes = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
-        clashes = clashes or _part_told(other) not in ("", _part_told(truth))  # it may be true of the part
-        clashes = clashes or (
-            not has_numbers and any(_without_numbers(other.words) == _without_numbers(one.words) for one in options)
-        )
-        if not clashes and len(options) < MOST_OPTIONS - 1:
+        is_seen = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        is_of_a_part = _part_told(other) not in ("", _part_told(truth))  # of which it may be true
+        looks_alike = not has_numbers and any(_same_but_numbers(other.words, one.words) for one in options)
+        if not (is_seen or is_of_a_part or looks_alike):
             options.append(other)
+    options = options[: MOST_OPTIONS - 1]
     return options if len(options) >= FEWEST_OPTIONS - 1 else None
 
 
@@ -160,9 +156,10 @@ def _can_be_told(said: Said) -> bool:
     return 0 < len(said.words) <= LONGEST and len(said.now) <= LONGEST + 20
 
 
-def _without_numbers(words: str) -> str:
-    """The words with one number for each list of numbers."""
-    return re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", words)).rstrip(".").lower()
+def _same_but_numbers(one: str, other: str) -> bool:
+    """Whether two texts are the same with one number in the place of each list of numbers."""
+    one, other = (re.sub(r"0\.(, 0\.)+", "0.", SOME_NUMBER.sub("0.", each)) for each in (one, other))
+    return one.rstrip(".").lower() == other.rstrip(".").lower()
 
 
 def _part_told(said: Said) -> str:
@@ -190,7 +187,7 @@ def differences(got: Evidence, own: Evidence) -> list[Said]:
     Where an error came, only that was seen, and before it what was returned, where that may be why the error came: it
     is of another kind.
     """
-    different = [fact for fact in facts(got, own) if not alike(fact.mine, fact.expected)]
+    different = [fact for fact in facts(got, own) if not fact.agrees]
     if got["raised"]:
         has_returned = got["raised"]["during"] != "call"
         returned = [each for each in different if each.words == RETURNED and has_returned]
@@ -305,7 +302,7 @@ def ask_input(subject: Subject) -> Question | None:
 def _find_wrong(subject: Subject, change: Change) -> list[int]:
     """The numbers of the cases in which a changed answer does something else; none where that would be no question."""
     got = subject.run_all(change)
-    if len(got) < len(subject.own) or any(case["raised"] and case["raised"]["type"] in TRIVIAL for case in got):
+    if len(got) < len(subject.own) or any(raised_type(case) in TRIVIAL for case in got):
         return []
     return [at for at, pair in enumerate(zip(got, subject.own, strict=True)) if differences(*pair)]
 
@@ -313,9 +310,7 @@ def _find_wrong(subject: Subject, change: Change) -> list[int]:
 def _question(
     subject: Subject, change: Change, key: str, text: str, options: Sequence[str], answer: str, at: int
 ) -> Question:
-    def find_reason() -> str:
-        return explain(subject.exercise, subject.answer, change, at)
-
+    find_reason = partial(explain, subject.exercise, subject.answer, change, at)
     return Question(subject.exercise.name, key, text, tuple(options), answer, find_reason)
 
 

@@ -217,11 +217,7 @@ class Observer:
         codes = [inspect.unwrap(function).__code__ for function in asked]
         codes += [function.__code__ for function in asked]
         begin |= dict.fromkeys((*codes, *(each for each in step if isinstance(each, CodeType))), self._see_asking)
-        for home in (nn.Module, Tensor, torch.optim.Optimizer, torch_module, torch_optimizer):
-            for name, function in vars(home).items():
-                if isinstance(function, FunctionType) and kind_of(name):
-                    begin[function.__code__] = self._begin_registration
-        return begin
+        return begin | dict.fromkeys(codes_that_register(), self._begin_registration)
 
     @property
     def _stack(self) -> list[Call]:
@@ -422,6 +418,13 @@ def observing(owner: Any, hook: Callable) -> Iterator[Observer]:
 def kind_of(name: str) -> str:
     """Return the kind of hook that a function of this name registers, or "" if it registers none."""
     return _KINDS.get(re.sub("^register_(module|optimizer)_", "register_", name), "")
+
+
+def codes_that_register() -> list[CodeType]:
+    """Return the code of each function of torch that registers a hook, also one for all modules or optimizers."""
+    homes = (nn.Module, Tensor, torch.optim.Optimizer, torch_module, torch_optimizer)
+    found = [pair for home in homes for pair in vars(home).items()]
+    return [each.__code__ for name, each in found if isinstance(each, FunctionType) and kind_of(name)]
 
 
 def _find_registrations(owner: Any, hook: Callable) -> list[Registration]:
