@@ -41,9 +41,10 @@ def check(*answers: object) -> Outcome:
     if len(answers) != 1:
         return Outcome("check", Stage.NOT_AN_EXERCISE, "Give one function: check(my_function).")
     (answer,) = answers
-    exercise = _identify(answer, "check")
-    if isinstance(exercise, str):
-        return Outcome("check", Stage.NOT_AN_EXERCISE, exercise)
+    try:
+        exercise = _identify(answer, "check")
+    except NoExercise as error:
+        return Outcome("check", Stage.NOT_AN_EXERCISE, str(error))
     if isinstance(answer, Exercise):
         return exercise.not_attempted("run the answer cell first (Shift+Enter), then run this one again.")
     if _is_older(answer, exercise.name):
@@ -109,20 +110,23 @@ def _is_older(answer: object, name: str) -> bool:
     return False
 
 
-def _identify(answer: object, verb: str) -> Exercise | str:
-    """The exercise that is meant, by the answer or its placeholder; else in words what to give instead.
+class NoExercise(CourseError):
+    """What was given is no answer to an exercise; the message says what to give instead."""
 
-    `verb` is what was called.
-    """
+
+def _identify(answer: object, verb: str) -> Exercise:
+    """The exercise that is meant, by the answer or its placeholder; raises `NoExercise`. `verb` is what was called."""
     if isinstance(answer, Exercise):
         return answer
     if problem := _find_problem(answer, verb):
-        return problem
+        raise NoExercise(problem)
     try:
         exercise = find(_name_of(answer))
     except CourseError as error:
-        return _tell_unknown(answer, error)
-    return f"Give the function itself, without quotes: {verb}({answer})." if isinstance(answer, str) else exercise
+        raise NoExercise(_tell_unknown(answer, error)) from None
+    if isinstance(answer, str):
+        raise NoExercise(f"Give the function itself, without quotes: {verb}({answer}).")
+    return exercise
 
 
 def _name_of(answer: object) -> str | None:
@@ -167,9 +171,10 @@ def _tell_unknown(answer: object, error: CourseError) -> str:
 
 def hint(answer: object) -> Note:
     """The next hint for an exercise: from a nudge to a piece of code."""
-    found = _identify(answer, "hint")
-    if isinstance(found, str):
-        return Note("hint: no exercise found", (found,))
+    try:
+        found = _identify(answer, "hint")
+    except NoExercise as error:
+        return Note("hint: no exercise found", (str(error),))
     hints = found.all_hints
     total = len(hints)
     record = saved.of_exercise(found.name)
@@ -186,9 +191,10 @@ def replay(answer: object) -> Timelines | Note:
 
     For the first input on which the answer fails, of those that the last check tried.
     """
-    found = _identify(answer, "replay")
-    if isinstance(found, str):
-        return Note("replay: no exercise found", (found,))
+    try:
+        found = _identify(answer, "replay")
+    except NoExercise as error:
+        return Note("replay: no exercise found", (str(error),))
     title = f"replay({found.name}): nothing to show"
     if isinstance(answer, Exercise):
         return Note(title, ("Run the answer cell first (Shift+Enter), then run this one again.",))
@@ -202,9 +208,10 @@ def replay(answer: object) -> Timelines | Note:
 
 def solution(answer: object, now: bool = False) -> Note:
     """A reference answer: after you passed, after three attempts, or at once with `now=True`."""
-    found = _identify(answer, "solution")
-    if isinstance(found, str):
-        return Note("solution: no exercise found", (found,))
+    try:
+        found = _identify(answer, "solution")
+    except NoExercise as error:
+        return Note("solution: no exercise found", (str(error),))
     if not has_answers():
         line = f"This edition of the course has no answers in it: your instructor has them. Try hint({found.name})."
         return Note(f"solution({found.name}): not here", (line,))
