@@ -8,8 +8,8 @@ from course_utils.root import skip_grammar
 
 skip_grammar()
 # What takes longest in `make test-all`, in this order: what is still running at the end is short then.
-LONGEST = ("browser/", "test_notebooks", "test_grading_class", "test_release", "test_exercises", "test_editions",
-           "test_grading_batch", "test_grading_sandbox", "test_commands", "test_nbgrader")  # fmt: skip
+LONGEST = ("browser/", "test_notebooks", "test_release", "test_exercises", "test_grading_class", "test_grading_batch",
+           "test_grading_sandbox", "test_nbgrader", "test_evidence", "test_commands")  # fmt: skip
 
 
 def pytest_configure():
