@@ -64,8 +64,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def free_path(path: Path) -> Path:
-    """`path`, or where there is such a file, the first of `name-2`, `name-3` and so on that is free."""
+def find_free_path(path: Path) -> Path:
+    """Return `path`, or where there is such a file, the first of `name-2`, `name-3` and so on that is free."""
     found, number = path, 1
     while found.exists():
         number += 1

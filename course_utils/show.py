@@ -169,8 +169,8 @@ def render_markdown(text: str) -> str:
 
     reader = MarkdownIt("js-default").use(dollarmath_plugin, allow_digits=False, double_inline=True, renderer=keep)
     look = "line-height:1.6;max-width:80ch;overflow-x:auto;position:relative"  # wide formulas scroll
-    by_keys = ' tabindex="0"' if "$$" in text else ""
-    return f'<div class="jp-RenderedHTMLCommon" style="{look}"{by_keys}>{reader.render(text)}</div>'
+    focusable = ' tabindex="0"' if "$$" in text else ""  # so that the arrow keys scroll, too
+    return f'<div class="jp-RenderedHTMLCommon" style="{look}"{focusable}>{reader.render(text)}</div>'
 
 
 def still_picture(data: Mapping[str, str], metadata: Mapping[str, Any]) -> str:

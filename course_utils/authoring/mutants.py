@@ -11,6 +11,7 @@ from course_utils.exercises.edits import Mutant, mutants_of
 from course_utils.exercises.engine import Exercise, exercises_of, find
 from course_utils.exercises.evidence import TimeIsUp
 from course_utils.exercises.judging import find_first_wrong
+from course_utils.exercises.plain import raised_type
 from course_utils.exercises.recorded import VISIBLE_SEED
 
 SEEDS = (VISIBLE_SEED, 1, 20_261)
@@ -28,14 +29,14 @@ def made_of(name: str) -> list[Mutant]:
 
 def try_mutants(exercise: Exercise, mutants: Sequence[Mutant]) -> tuple[list[Mutant], list[Mutant]]:
     """Try `mutants` in the cases of `SEEDS`; returns those that pass, and those that are refused."""
-    references = {seed: exercise.lazy_key(seed)[0] for seed in SEEDS}  # most are refused by the first
+    references = {seed: exercise.lazy_key(seed)[0] for seed in SEEDS}  # most are refused by the first seed
     for answer in exercise.accepted:
         exercise.observe(answer, VISIBLE_SEED)  # what it imports takes no mutant's time
     passing, refused = [], []
     for mutant in mutants:
         for seed, reference in references.items():
             got = exercise.observe(mutant.function, seed, SECONDS)
-            if got[-1]["raised"] and got[-1]["raised"]["type"] == TimeIsUp.__name__:  # a busy machine must not decide
+            if raised_type(got[-1]) == TimeIsUp.__name__:  # a busy machine must not decide
                 got = exercise.observe(mutant.function, seed, 4 * SECONDS)
             if find_first_wrong(got, reference) is not None:
                 refused.append(mutant)

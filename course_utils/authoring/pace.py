@@ -87,7 +87,8 @@ def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
         if "instructor" in tags:
             continue
         is_text = cell.cell_type == "markdown" and "sealed" not in tags
-        for level, title, text in split_at_headings(cell.source) if is_text else [(0, "", cell.source)]:
+        pieces = split_at_headings(cell.source) if is_text else [(0, "", cell.source)]
+        for level, title, text in pieces:
             if level:
                 title = title.removeprefix("More: ")
                 section = title if level == 2 else section
@@ -103,12 +104,12 @@ def parts(cells: Iterable["NotebookNode"], number: str) -> list[Part]:
 def split_at_headings(text: str) -> list[tuple[int, str, str]]:
     """The pieces of a text in Markdown, each from its heading on: the heading's level and title, and the whole piece.
 
-    A piece before the first heading has the level 0. What looks like a heading in a block of code is none.
+    A piece before the first heading has the level 0. What looks like a heading between fences (```) is none.
     """
     pieces, fenced = [""], False
     for line in text.splitlines(keepends=True):
         fenced ^= line.startswith("```")
-        if line.startswith("#") and not fenced:
+        if re.match("#+ ", line) and not fenced:
             pieces.append("")
         pieces[-1] += line
     found = [(re.match(r"(#*) ?(.*)", piece), piece) for piece in pieces if piece.strip()]

@@ -141,14 +141,14 @@ def _changes_an_input_in_place(got: Cases, key: Cases) -> bool:
     return any("in place" in words for words in side_effects(got, key))
 
 
-def _explain_together(left: Differences, key: Cases, mistakes: Mapping[str, Cases]) -> tuple[list[str], Differences]:
+def _explain_together(left: Differences, key: Cases, candidates: Mapping[str, Cases]) -> tuple[list[str], Differences]:
     """The messages of mistakes each of which explains other aspects, and what is left unexplained.
 
     A mistake explains aspects if the answer does there, in every case, what the mistake does, and if it is seen in more
     than one case.
     """
     causes = []
-    for message, cases in mistakes.items():
+    for message, cases in candidates.items():
         found = find_differences(cases, key)
         aspects = {words for _, words in found}
         touched = {place: value for place, value in left.items() if place[1] in aspects}
@@ -269,8 +269,8 @@ def _common_shift(pairs: Pairs) -> str:
     return shifts.pop() if len(flat) > 2 and len(shifts) == 1 else ""
 
 
-# What wrong numbers may have to do with the right ones: a sentence, and what finds whether it is true. That returns
-# true, or what the sentence leaves open.
+# What wrong numbers may have to do with the right ones: a sentence, and the function that tests it. Where the sentence
+# is not true, that returns False or ""; where it has {}, the text to put there.
 RELATIONS: dict[str, Callable[[Pairs], bool | str]] = {
     "Every wrong number has the other sign.": _is_negated,
     "Where numbers are wrong, only signs are.": _has_other_signs,

@@ -58,7 +58,7 @@ class Source(NamedTuple):
 
     @property
     def blocks(self) -> list[list[Any]]:
-        """The lists in the tree: the statements of each block, and whatever else there may be several of."""
+        """All lists in the tree, among them the statements of each block."""
         return [value for each in ast.walk(self.tree) for value in vars(each).values() if isinstance(value, list)]
 
     def stand_together(self, numbers: Sequence[int]) -> bool:
@@ -109,9 +109,10 @@ def changes_of(source: Source) -> Iterator[Change]:
     before = "\n".join(source.lines)
     seen, own = {before}, define(before, source.tree.name, source.namespace)
     for operator, old, new, home in _in_turn(source):
-        words, key, text = _write(source, operator, old, new, home) or ("", "", "")
-        if not words or text in seen:
+        written = _write(source, operator, old, new, home)
+        if written is None or written[2] in seen:
             continue
+        words, key, text = written
         if "empty" in text or "seed" in key:  # nobody knows what is in new memory, or what is drawn
             continue
         seen.add(text)

@@ -13,7 +13,6 @@ from course_utils.exercises.events import ORDINALS, Event, Run, shorten
 from course_utils.exercises.plain import MAX_SHOWN, Evidence, Plain, find_place, name_type, number_text, show
 
 Key = tuple[str, str, str]  # what happened, of which kind, on what
-
 SIDES = ("got", "gave")
 TIMES = {0: "never", 1: "once", 2: "twice"}
 MOST_STEPS = 300
@@ -49,7 +48,7 @@ class Cell(NamedTuple):
     def first_pair(self) -> tuple[int, Event, Event] | None:
         """The first two events that belong together and differ, after their number."""
         for number, (one, other) in enumerate(zip(self.mine, self.right, strict=False)):
-            if not all(alike(one[name], other[name]) for name in EVENTS[one["what"]].compared):
+            if not all(alike(one[name], other[name]) for name in COMPARED[one["what"]].compared):
                 return number, one, other
         return None
 
@@ -107,14 +106,14 @@ def _key(event: Event) -> Key:
 
 def _events(run: Run, part: int, key: Key | None = None) -> list[Event]:
     """The events of a part that are compared; with `key`, those of them that have it."""
-    found = [event for event in run["events"] if event["part"] == part and event["what"] in EVENTS]
+    found = [event for event in run["events"] if event["part"] == part and event["what"] in COMPARED]
     return [event for event in found if key in (None, _key(event))]
 
 
 def _tell(cell: Cell, mine: Run, right: Run, part: int, evidence: Evidence) -> Divergence | None:
     if evidence["raised"] and len(cell.mine) < len(cell.right):
         return None  # what is missing would have come after the error
-    words, said = mine["parts"][part], EVENTS[cell.key[0]].tell(cell, (mine, right), part)
+    words, said = mine["parts"][part], COMPARED[cell.key[0]].tell(cell, (mine, right), part)
     if not said:
         return None
     sentence = f"{words[0].upper()}{words[1:]} {said}".rstrip(".") + "."
@@ -152,7 +151,8 @@ def _tell_run(cell: Cell, runs: Sequence[Run], part: int) -> str:
     hook = f"your {kind} on {on}"
     registered = [each for each in runs[0]["events"] if _key(each) == ("registers", kind, on)]
     if len(cell.mine) != len(cell.right):
-        return _tell_counts(cell, f"your {kind}s on {on}" if len(registered) > 1 else hook, len(registered) > 1)
+        are_several = len(registered) > 1
+        return _tell_counts(cell, f"your {kind}s on {on}" if are_several else hook, are_several)
     number, one, other = cell.first_pair
     if 0 < number < len(ORDINALS):
         hook = f"{hook}, when it runs for the {ORDINALS[number]} time,"
@@ -214,7 +214,7 @@ def times(number: int) -> str:
 
 
 def _tell_counts(cell: Cell, what: str, are_several: bool) -> str:
-    """How often a thing runs in both runs, or several together do."""
+    """Say how often one thing, or several things together, ran in each of the two runs."""
     mine, right = len(cell.mine), len(cell.right)
     if are_several:
         mine, right = (f"run {times(number)} in all" if number else "never run" for number in (mine, right))
@@ -260,24 +260,24 @@ def _tell_holding(cell: Cell, *_: Any) -> str:
     return f"what you returned stays as it was; in a right run it comes to hold {_say(ends[-1])}"
 
 
-class Kind(NamedTuple):
-    """What is compared of an event of this kind, and what tells how two runs differ in such events."""
+class Compared(NamedTuple):
+    """What is compared of the events in which one thing happens, and what tells how two runs differ in them."""
 
     compared: tuple[str, ...]
     tell: Callable[..., str]
 
 
-EVENTS = {  # those that are compared; others may differ among right answers
-    "registers": Kind((), _tell_registering),
-    "runs": Kind(("got", "gave", "changed"), _tell_run),
-    "calls": Kind(("got",), _tell_call),
-    "backward": Kind((), _tell_backward),
-    "changes": Kind(("gave",), _tell_attribute),
-    "sets": Kind(("gave",), _tell_attribute),
-    "reads": Kind(("gave",), _tell_attribute),
-    "left": Kind(("gave",), _tell_left),
-    "released": Kind((), lambda *_: ""),  # what a case does with a handle follows from what was returned
-    "holds": Kind(("gave",), _tell_holding),
+COMPARED = {  # by what happens; in other events right answers may differ
+    "registers": Compared((), _tell_registering),
+    "runs": Compared(("got", "gave", "changed"), _tell_run),
+    "calls": Compared(("got",), _tell_call),
+    "backward": Compared((), _tell_backward),
+    "changes": Compared(("gave",), _tell_attribute),
+    "sets": Compared(("gave",), _tell_attribute),
+    "reads": Compared(("gave",), _tell_attribute),
+    "left": Compared(("gave",), _tell_left),
+    "released": Compared((), lambda *_: ""),  # what a case does with a handle follows from what was returned
+    "holds": Compared(("gave",), _tell_holding),
 }
 
 

@@ -187,7 +187,7 @@ class Exercise(Declaration):
         other_key, reference = self.lazy_key(other), key[0]
         at = find_first_wrong(got, reference)
 
-        def find_rest(edited: Callable, may_have_rest: bool) -> str | None:
+        def find_rest(edited: Callable, may_have_rest: bool) -> str | None:  # as `_find_rest`, with two seeds
             there = self.observe(edited, seed, SECONDS_FOR_AN_EDIT, at)
             if not may_have_rest and find_first_wrong(there, reference[at : at + 1]) is not None:
                 return None

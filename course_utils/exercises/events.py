@@ -170,7 +170,7 @@ class Recorder(TorchFunctionMode):
         self._recording = False
         self._open.close()
         self._returned, self._registered = (None, None), []  # so that nothing lives on because of this
-        self._watches.clear()
+        self._watches.clear()  # which ends them where they wait, and takes a mode of theirs off
 
     def _start_part(self, words: str) -> None:
         self._note_what_is_left()
@@ -282,7 +282,7 @@ class Recorder(TorchFunctionMode):
         side, on = find_side(frame.f_back), self._name(frame.f_locals["self"])
         with self._pass(f"call of {on}", side):
             if side == "you" and self._depth == 1:
-                yield from self._call(frame, "module", on, frame.f_back, frame.f_locals["args"])
+                yield from self._watch_call(frame, "module", on, frame.f_back, frame.f_locals["args"])
             else:
                 yield
 
@@ -291,9 +291,9 @@ class Recorder(TorchFunctionMode):
         if is_hook or _side_of(frame.f_back.f_code) == "you":
             caller, values = None if is_hook else frame.f_back, split_arguments(lambda: None, frame)[1]
             with self._pass("", ""):
-                yield from self._call(frame, "function", self._codes[frame.f_code], caller, tuple(values))
+                yield from self._watch_call(frame, "function", self._codes[frame.f_code], caller, tuple(values))
 
-    def _call(self, frame: FrameType, kind: str, on: str, caller: FrameType | None, given: Any) -> Watch:
+    def _watch_call(self, frame: FrameType, kind: str, on: str, caller: FrameType | None, given: Any) -> Watch:
         """Note a call, and how it ends."""
         event = self._note("calls", kind, on, caller, got=brief(given), gave=plain(None))
         event["gave"] = brief((yield))

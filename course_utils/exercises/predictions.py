@@ -168,7 +168,7 @@ class WhyView(_View):
     """The explanation of a prediction: sealed until the learner has committed; below a fold where no kernel runs."""
 
     def _reply(self, said: str | None) -> Note:
-        """What there is to say to a choice; where there is none, the answer."""
+        """What there is to say to a choice, and to the answer; where nothing was chosen, to the answer alone."""
         asked = self.prediction
         choices = dict.fromkeys(each for each in (said, joined_class.votes.get(asked.name)) if each)
         replies = tuple(asked.options[each] for each in dict.fromkeys((*choices, asked.answer)))

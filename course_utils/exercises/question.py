@@ -72,7 +72,7 @@ class Subject:
         return self.own[at]["given"].rstrip(",")
 
     def changes(self, share: float) -> Iterator[Change]:
-        """The changes of the answer, as long as there is time left of a share of it."""
+        """The changes of the answer, until this share of the time that is left is used up."""
         now = time.process_time()
         end = now + share * (self.end - now)
         return itertools.takewhile(lambda _: time.process_time() < end, changes_of(self.source))

@@ -5,6 +5,7 @@ It is written only in a folder that carries the mark of a learner's copy, and ne
 """
 
 import contextlib
+import copy
 import importlib
 import json
 import os
@@ -17,10 +18,9 @@ from course_utils.root import write_whole
 MARKER = ".course-work"
 FILE = "progress.json"
 SECTIONS = ("exercises", "predictions", "clues", "questions", "inventory")
-NOTHING = {  # the record of an exercise in its section; `asked` has the keys of the questions that were answered
-    "exercises": {"attempts": 0, "passed": False, "hints": 0},
-    "questions": {"asked": [], "right": 0},
-}
+# The record of an exercise in its section. `asked` has the keys of the questions that were answered, and `right` says
+# how many of them were answered well.
+NOTHING = {"exercises": {"attempts": 0, "passed": False, "hints": 0}, "questions": {"asked": [], "right": 0}}
 
 _in_memory: dict[str, dict[str, Any]] = {}
 
@@ -78,7 +78,8 @@ def save(section: str, name: str, value: Any) -> None:
 
 
 def of_exercise(name: str, section: str = "exercises") -> dict[str, Any]:
-    """The record of one exercise in a section, see `NOTHING`; zeros where nothing (sensible) is stored."""
+    """The record of one exercise in a section, see `NOTHING`; where nothing (sensible) is stored, what stands there."""
     stored = load()[section].get(name)
     stored = stored if isinstance(stored, dict) else {}
-    return {key: stored[key] if type(stored.get(key)) is type(zero) else zero for key, zero in NOTHING[section].items()}
+    nothing = copy.deepcopy(NOTHING[section])
+    return {key: stored[key] if type(stored.get(key)) is type(empty) else empty for key, empty in nothing.items()}

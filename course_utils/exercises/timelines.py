@@ -94,7 +94,7 @@ class Row(NamedTuple):
 class Timelines:
     """The run of a refused answer in the first case that fails, and beside it a right one up to the first difference.
 
-    `given` is that case in words. It shows itself as text and as a table.
+    `given` is that case in words. The two runs are shown as text and as a table.
     """
 
     name: str

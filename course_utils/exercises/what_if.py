@@ -143,12 +143,11 @@ def _find_options(candidate: Tried, tried: Sequence[Tried], has_numbers: bool) -
     firsts = [each for each in firsts if each.about == RETURNED or not candidate.is_cut]
     options = [truth]
     for other in sorted(firsts, key=lambda each: each.about != truth.about):
-        is_seen = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
-        is_of_a_part = _part_told(other) not in ("", _part_told(truth))  # of which it may be true
+        may_be_true = candidate.shows(other) or any(_clash(other, each) for each in (*candidate.said, *options))
+        is_of_a_part = _part_told(other) not in ("", _part_told(truth))  # it may be true of that part
         looks_alike = not has_numbers and any(_same_but_numbers(other.words, one.words) for one in options)
-        if not (is_seen or is_of_a_part or looks_alike):
+        if not (may_be_true or is_of_a_part or looks_alike) and len(options) < MOST_OPTIONS - 1:
             options.append(other)
-    options = options[: MOST_OPTIONS - 1]
     return options if len(options) >= FEWEST_OPTIONS - 1 else None
 
 

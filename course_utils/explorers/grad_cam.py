@@ -94,7 +94,7 @@ def draw_cams(
     """Return what a `GradCam` shows of a picture, by its number: where the two networks of the course look.
 
     Of a photograph, it shows where the real network looks. opacity: in per cent. buoy, truth: of the course's pictures,
-    whether there is a buoy besides, and whether the thing is outlined where it is seen.
+    whether a buoy is added, and whether the thing is outlined where it is seen.
     """
     if isinstance(chosen, Subject):
         return _draw_photo(chosen, kind, layer, opacity)

@@ -459,7 +459,10 @@ class GradientFlow(Explorer):
     use_guess = use_commit
 
     def fit(self, name: str) -> None:
-        """List the tensors and the hooks. What was expected belongs to these, and a new one begins before backward."""
+        """List the tensors and the hooks.
+
+        Another graph or other hooks clear what was expected. A new hook or a new guess goes back to step 0.
+        """
         if name in ("", *REDRAWN):
             names = self._graph.hookable
             self.controls["node"].options = {self._graph.name_with_senders(each): each for each in names}

@@ -413,7 +413,7 @@ class ModelHooks(Explorer):
     def use_clear(self) -> None:
         self._hooks = []
 
-    use_model = use_clear
+    use_model = use_clear  # another model begins without hooks
 
     def use_register(self) -> None:
         self._hooks.append(Placement(*(self.controls[part].value for part in ("module", "kind", "effect"))))

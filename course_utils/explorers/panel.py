@@ -104,7 +104,7 @@ class Explorer:
         outdated.close()
 
     def put_buttons(self, row: str, words: str, buttons: Mapping[str, str]) -> None:
-        """Fill a row anew, with words and buttons; `buttons` has what each of them says, by its name."""
+        """Fill a row anew, with words and buttons; `buttons` has the label of each, by its name."""
         outdated, shown = self.controls[row].children, [markup.make_label(words)]
         for name, says in buttons.items():
             shown.append(widgets.Button(description=says, layout={"width": "auto"}))

@@ -83,13 +83,13 @@ def grade(
     """Grade the submissions with seeds that nobody has seen; rows for each exercise of each of them.
 
     `crew` runs the answers; `desk` reads what students wrote; `memory` knows the secret and what an earlier run has
-    graded; `comparer` is the process that will compare, if it has been started. `progress(runs, total=…)` gives
-    the runs, and shows how many these were, as `tqdm` does. Ctrl-C ends the running: what ran until then is judged and
-    kept, the rest has rows that say so.
+    graded; `comparer` is the process that will compare, if it has been started. `progress(runs, total=…)` yields the
+    runs, and shows how many are done, as `tqdm` does. Ctrl-C ends the running: what ran until then is judged and kept,
+    the rest has rows that say so.
     """
     memory = memory or GradingMemory(None)
     stopped = False
-    with nullcontext(desk) if desk else Desk() as reader:  # who has opened it goes on with it
+    with nullcontext(desk) if desk else Desk() as reader:  # whoever opened it closes it
         work = [_Work(each, each.reason or STOPPED) for each in submissions]
         grading = _Grading(work, crew, reader, memory, limits or Limits(), progress)
         try:

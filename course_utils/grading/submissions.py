@@ -71,7 +71,8 @@ class Lesson:
 @functools.cache
 def read_lessons() -> dict[str, Lesson]:
     paths = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
-    return {path.stem: Lesson(path, tuple(read_declarations(int(path.stem[:2])))) for path in paths}
+    lessons = [Lesson(path, tuple(read_declarations(int(path.stem[:2])))) for path in paths]
+    return {lesson.path.stem: lesson for lesson in lessons if lesson.exercises}
 
 
 @dataclass(frozen=True)

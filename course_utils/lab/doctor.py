@@ -90,7 +90,7 @@ def main() -> int:
 
 def examine(folder: Path) -> Iterator[Finding]:
     """What lessons in `folder` need, the most basic first. Raises nothing, whatever is missing or broken."""
-    # With one that is too old, this file could not be read.
+    # With an older one, what this file imports would have raised an error.
     yield Finding("ok", "Python is new enough", details=f"Python {sys.version.split()[0]} at {sys.executable}")
     places = [*site.getsitepackages(), site.getusersitepackages()]
     course = next(iter(installed.distributions(name="course-utils", path=places)), None)

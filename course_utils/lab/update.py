@@ -19,7 +19,7 @@ from nbformat.corpus.words import generate_corpus_id as new_id
 
 from course_utils.exercises.saved_progress import MARKER
 from course_utils.lab.merge import Answer, cells_by_id, find_answers, merge, move_in
-from course_utils.root import ASSETS, BACKUPS, PLACEHOLDER, ROOT, CourseError, free_path, repository, write_whole
+from course_utils.root import ASSETS, BACKUPS, PLACEHOLDER, ROOT, CourseError, find_free_path, repository, write_whole
 
 BASE = ".base"
 
@@ -147,7 +147,7 @@ def _update(path: Path, edition: bytes, known: bytes | None, moved: Mapping[str,
         words += f" Exercises that came from another lesson, with your answers: {names}."
     backup = None
     if path.exists():
-        backup = free_path(path.parent / BACKUPS / f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}.ipynb")
+        backup = find_free_path(path.parent / BACKUPS / f"{path.stem}.{time.strftime('%Y-%m-%d_%H%M')}.ipynb")
         write_whole(backup, mine)
         words += f" The file as it was: {BACKUPS}/{backup.name}."
     write_whole(path.resolve(), nbformat.writes(merged) + "\n")

@@ -138,8 +138,8 @@ def layer_by_layer(rng):
 @exercise
 def patch_token(rng):
     for words, kind in KINDS.items():
-        for length in (5, 3):
-            layer, position = rng.integer(0, 1), rng.integer(1, length - 2)
+        for length in (5, 3, 1):
+            layer, position = rng.integer(0, 1), rng.integer(1, length - 2) if length > 1 else 0
             source, target = some_tokens(rng, 1, length), some_tokens(rng, 1, length)
             given = {
                 "model": small(rng, kind),
@@ -148,7 +148,7 @@ def patch_token(rng):
                 "source": source,
                 "target": target,
             }
-            yield Case(given, _tell_graph, shown=f"{words}, {layer = }, {position = }")
+            yield Case(given, _tell_graph, shown=f"{words}, {layer = }, {position = }, {length} tokens")
     for wrong in ("source", "target"):
         given = {"model": small(rng), "layer": 1, "position": 1}
         given |= {name: some_tokens(rng, 1, 4) for name in ("source", "target")}

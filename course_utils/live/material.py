@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from course_utils.authoring import pace
 from course_utils.authoring.source import FOLDER, called_with, choose, learner, number_of, read_source, sources, tags_of
+from course_utils.exercises.declaration import predictions_of, read_declarations
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -38,8 +39,10 @@ class Setting(NamedTuple):
 
 
 def lessons() -> list[str]:
-    """The numbers of all lessons, like `01`."""
-    return [f"{number_of(path):02d}" for path in sources()]
+    """The numbers of the lessons, like `01`. One whose questions are not sealed yet is left out."""
+    numbers = [number_of(path) for path in sources()]
+    sealed = {each.lesson for each in predictions_of()} & {each.lesson for each in read_declarations()}
+    return [f"{number:02d}" for number in numbers if number in sealed]
 
 
 def plan_of(lesson: int) -> list[pace.Step]:

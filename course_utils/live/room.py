@@ -19,7 +19,7 @@ from course_utils.lessons import inventory
 from course_utils.live.material import lessons, plan_of
 from course_utils.live.people import People
 from course_utils.live.store import Store
-from course_utils.root import free_path
+from course_utils.root import CourseError, find_free_path
 
 SCREENS = {"join": "Join", "votes": "Predict", "class": "Who is where", "help": "Help", "plan": "Plan"}
 PHASES = {"vote": "Vote", "discuss": "Discuss", "again": "Vote again", "reveal": "Reveal"}
@@ -82,7 +82,7 @@ class Room:
 
     def _begin(self, folder: Path) -> None:
         began = self.clock()
-        summary = free_path(folder / time.strftime("class-%Y-%m-%d-%H%M%S.json", time.localtime(began)))
+        summary = find_free_path(folder / time.strftime("class-%Y-%m-%d-%H%M%S.json", time.localtime(began)))
         first = {"key": secrets.token_urlsafe(24), "began": began, "summary": summary.name, **BEGINNING}
         for key, value in first.items():
             if key not in self.store.kept:
@@ -242,8 +242,13 @@ class Room:
     # ---- what the instructor does
 
     def choose(self, lesson: str) -> None:
-        """Go to a lesson (`01`), where it was left. Raises `CourseError` where there is none."""
-        self.plan = plan_of(int(lesson))
+        """Go to a lesson (`01`), where it was left. Raises `CourseError` where there is none, or its questions are not
+        sealed yet.
+        """
+        plan = plan_of(int(lesson))
+        if lesson not in lessons():
+            raise CourseError(f"Lesson {lesson} has no sealed questions and exercises yet. First run: make notebooks")
+        self.plan = plan
         self.store.put("lesson", lesson)
         self.store.put(f"seen {int(lesson)}", True)
         self.store.put("countdown", None)
@@ -266,9 +271,9 @@ class Room:
             "lesson": (lessons(), self.choose),
             "prediction": ([each.name for each in self.predictions_here], self._ask),
             "ask": (self.predictions, self._ask_from_slide),
-            "phase": (PHASES, self._go_on),
+            "phase": (PHASES, self._set_phase),
             "countdown": (COUNTDOWNS, self._count_down),
-            "timer": (("start", "stop"), self._set_timer),
+            "timer": (("start", "stop"), self._start_or_stop),
             "at": ([str(number) for number in range(len(self.plan))], partial(put, f"at {self.lesson}")),
         }
 
@@ -294,14 +299,14 @@ class Room:
         self._ask(prediction)
         self.store.put("screen", "votes")
 
-    def _go_on(self, phase: str) -> None:
+    def _set_phase(self, phase: str) -> None:
         self.store.put(f"phase {self.asked.name}", phase)
         self.store.put("countdown", None)
 
     def _count_down(self, seconds: str) -> None:
         self.store.put("countdown", self.clock() + int(seconds) if int(seconds) else None)
 
-    def _set_timer(self, said: str) -> None:
+    def _start_or_stop(self, said: str) -> None:
         self.store.put(f"timer {self.lesson}", self.clock() if said == "start" else None)
         self.store.put(f"at {self.lesson}", "0")
 

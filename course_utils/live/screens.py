@@ -108,7 +108,8 @@ def advise(room: Room) -> str:
     first, second = (_percent_right(asked, votes) for votes in room.rounds(asked.name))
     if phase == "reveal":
         return ""
-    if (second if phase == "again" else first) is None:
+    now = second if phase == "again" else first
+    if now is None:
         return WAIT
     if phase == "again":
         said = NOT_BETTER if second < LEAST else BETTER
@@ -129,7 +130,7 @@ def see_places(room: Room) -> list[Place]:
         here[at].append((learner, len(tries.get((learner, at), []))))
     done = Counter(name for (_, name), mine in tries.items() if _is_passed(mine))
     said = room.questions()
-    places = [Place(name, done[name], here[name], *said.get(name, ())) for name in names]
+    places = [Place(name, done[name], here[name], *said.get(name, (0, 0))) for name in names]
     return [*places, Place(FINISHED, len(here[FINISHED]), here[FINISHED])]
 
 

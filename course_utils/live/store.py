@@ -33,7 +33,7 @@ class Store:
             raise CourseError(BUSY) from None
         rows = self._file.execute("SELECT key, value FROM kept ORDER BY number")
         self.kept: dict[str, Any] = {key: json.loads(value) for key, value in rows}
-        self.derived: dict[Any, Any] = {}  # what anybody has made of it, until it changes
+        self.derived: dict[Any, Any] = {}  # computed from what is kept; `put` clears it
         self._unsaved: dict[str, str] = {}
 
     def put(self, key: str, value: Any) -> None:
