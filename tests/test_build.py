@@ -1,4 +1,4 @@
-"""A lesson's source, with ids that last, and its build: the same bytes every time, here, elsewhere and tomorrow."""
+"""A lesson's source, with ids that last, and its build, in which nothing of the machine and of the day is left."""
 
 import json
 import os

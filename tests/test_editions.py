@@ -371,8 +371,10 @@ def test_what_cannot_be_made_is_a_sentence_and_leaves_no_file(tmp_path, wish, se
 
 def test_the_instructors_edition_is_run_and_written_where_it_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # `test_notebooks` runs all answers.
-    ran = lambda notebook, lesson: nbformat.v4.new_notebook(cells=notebook.cells, metadata={"ran": lesson})  # noqa: E731
+
+    def ran(notebook, lesson):  # `test_notebooks` runs all answers
+        return nbformat.v4.new_notebook(cells=notebook.cells, metadata={"ran": lesson})
+
     monkeypatch.setattr(editions.build, "run", ran)
     assert editions.write_instructor("01", tmp_path / "new") == 0
     place = Path("new") / "01_tensor_hooks.ipynb"
@@ -401,6 +403,17 @@ def test_a_handout_shows_the_chosen_network_and_picture(tmp_path):
     assert all("efficientnet_lite0 has weights trained on ImageNet." in text for text in (about, section))
     assert f"why {asked}?" in section
     assert (find_loads(made), find_wordless(made)) == ([], [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ["05", "06"])
+def test_a_section_about_ones_own_picture_runs(number, tmp_path):
+    picture = tmp_path / "my.png"
+    Image.new("RGB", (300, 200), "red").save(picture)
+    (path,) = [each for each in LESSONS if each.stem.startswith(number)]
+    ran = editions.build.run(editions._own_section(path), path.stem, {"own_image": picture.name}, [picture])
+    assert any("image/jpeg" in output.get("data", {}) or "image/png" in output.get("data", {})
+               for each in ran.cells for output in each.get("outputs", ()))  # fmt: skip
 
 
 def test_outputs_are_folded_up_to_the_explanation_and_a_check_makes_room_for_an_answer():

@@ -154,9 +154,9 @@ SWALLOWS = "while True:\n        try:\n            while True: pass\n        exc
 def test_endless_answer_is_stopped_with_a_sentence(body, declare, tmp_path):
     declared = declare(square, lambda rng: {"x": rng.whole(2)}, limit=0.3)
     handler = signal.getsignal(signal.SIGALRM)
-    got = declared.observe(write_answer(f"def square(x):\n    {body}\n", tmp_path, "square"), 0)
-    sentence = declared.judge(got, declared.observe(square, 0), ()).sentence
-    assert "did not come to an end in time and was stopped (it was in your line" in sentence
+    outcome = declared.check(write_answer(f"def square(x):\n    {body}\n", tmp_path, "square"), 0)
+    assert outcome.stage is Stage.RAISED
+    assert "did not come to an end in time and was stopped (it was in your line" in outcome.sentence
     assert signal.getsignal(signal.SIGALRM) is handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 

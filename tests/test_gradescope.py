@@ -9,6 +9,7 @@ from grading_samples import START, TENSOR_HOOKS, give, grade_here, hand_in, hand
 from course_utils.exercises.engine import find
 from course_utils.grading.gradescope import TOO_WEAK, grade_submission, to_results, write_bundle
 from course_utils.grading.report import Score
+from course_utils.grading.sandbox.walls import Isolation
 
 SCORES = [
     Score("ann", "01_a", "f", 2, 2, "passed", look_by_hand=False),
@@ -35,6 +36,11 @@ def test_without_a_wall_around_the_answers_nothing_is_graded_unless_the_instruct
     assert (accepted["score"], accepted["tests"][-1]["status"]) == (2, "failed")
 
 
+@pytest.mark.parametrize("wall", [Isolation(root=True), Isolation(landlock=7)], ids=["namespaces", "Landlock"])
+def test_behind_a_wall_that_the_sandbox_itself_names_answers_are_graded(wall):
+    assert to_results(ROWS, [wall.words])["score"] == 2
+
+
 def test_the_zip_has_the_course_and_two_scripts_that_may_be_run(tmp_path, capsys):
     write_bundle(tmp_path / "autograder.zip", lesson="03")
     with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
@@ -56,6 +62,7 @@ def test_scores_are_those_of_the_grader(tmp_path, monkeypatch):
     assert (second["output"].partition("\n")[0], sandbox["output"]) == ("not attempted", "isolation: none")
     give(tmp_path, two=largest.source)
     assert grade_submission(tmp_path / "two", "00", accept_weaker=True)["score"] == largest.points
+    assert grade_submission(tmp_path / "two", "00")["output"] == TOO_WEAK
     put(tmp_path, "three/notes.txt", text="hello")
     results = grade_submission(tmp_path / "three", accept_weaker=True)
     assert results["score"] == 0

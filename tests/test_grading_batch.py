@@ -241,6 +241,14 @@ def test_who_stops_the_grading_before_whole_notebooks_ran_is_told(tmp_path, monk
     assert (graded.stopped, row.points, row.look_by_hand, row.reason) == (True, 0, True, STOPPED)
 
 
+def test_who_stops_the_grading_while_files_are_read_is_told(tmp_path, monkeypatch, no_processes):
+    give(tmp_path, ann=RIGHT, bo=RIGHT, cy=RIGHT)
+    interrupted = MagicMock(wraps=batch.read_submission, side_effect=[DEFAULT, KeyboardInterrupt])
+    monkeypatch.setattr(batch, "read_submission", interrupted)
+    graded = grade_folder(tmp_path)
+    assert (graded.stopped, [row.reason for row in graded.scores]) == (True, [STOPPED] * 3)
+
+
 def test_without_keys_a_person_looks(tmp_path, monkeypatch, no_processes):
     give(tmp_path, ann=RIGHT)
     monkeypatch.setattr(batch, "ask_for_key", lambda *_: {}["lost"])
@@ -326,7 +334,8 @@ def test_whatever_ends_the_command_the_same_command_goes_on_and_nothing_is_left(
     command += ["--jobs", "1", "--engine", engine]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 90
-    while len(list(report.glob(f"{FOLDER}/*/*.json"))) <= students // 2 and time.monotonic() < deadline:
+    while len(list(report.glob(f"{FOLDER}/*/*.json"))) <= students // 2 and process.poll() is None:
+        assert time.monotonic() < deadline
         time.sleep(0.1)
     started = psutil.Process(process.pid).children(recursive=True)
     with pytest.raises(CourseError, match="another grading"):

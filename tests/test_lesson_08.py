@@ -4,7 +4,14 @@ import math
 import re
 
 import pytest
+import torch
 from lesson_pages import LessonPage, why
+from torch import nn
+
+from course_utils.hooks.record import record
+from course_utils.lessons.broken_nets import have_an_accident
+from course_utils.scenes.scene import scenes
+from course_utils.vision.networks import load_picture_net
 
 PAGE = LessonPage("08_hooks_in_practice")
 shows = PAGE.shows
@@ -82,3 +89,15 @@ def test_what_the_words_say_about_the_buoy():
     assert f"{min(wide)} to {max(wide)} of the 31 fish are back at every layer" in why("buoy_only")
     assert min(way) > 80
     assert shows("first network, patched at features.6: 0 fish")
+
+
+def test_the_accident_closes_a_third_of_one_layers_units_and_no_other():
+    sick, images, dead = load_picture_net(), scenes(4, seed=907).images / 255, {}
+    have_an_accident(sick)
+    with torch.no_grad(), record(sick, nn.ReLU) as seen:
+        sick(images)
+    for call in seen.calls:
+        dead[call.layer] = int((call.output.amax((0, 2, 3)) == 0).sum())
+    assert dead.pop("features.13") == 32 == len(sick.features[12].bias) / 3
+    assert set(dead.values()) == {0}
+    assert shows(f"features.13 {32 / 96:.0%}".replace("%", " % dead"))

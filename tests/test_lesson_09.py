@@ -382,3 +382,16 @@ def test_compiled_code_can_be_told_to_look_for_new_hooks():
     finally:
         torch.compiler.reset()
     assert ran == ["late"]
+
+
+def test_a_tensor_hook_is_registered_inside_grad_and_not_inside_vmap():
+    def hooked(x):
+        h = 2 * x
+        h.register_hook(lambda grad: seen.append(tuple(grad.shape)))
+        return h
+
+    seen = []
+    torch.func.grad(lambda x: hooked(x).sum())(torch.ones(1))
+    assert seen == [(1,)]
+    with pytest.raises(RuntimeError, match="cannot register a hook"):
+        torch.func.vmap(hooked)(torch.ones(3, 1, requires_grad=True))

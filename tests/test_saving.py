@@ -1,6 +1,7 @@
 """What Jupyter saves of a lesson: stills for widgets, no answer to an open question, and all else as it is."""
 
 import copy
+import html
 import json
 import re
 from pathlib import Path
@@ -124,10 +125,17 @@ def save_built(path: Path, choices: dict[str, str]) -> nbformat.NotebookNode:
     return settle(built, choices)
 
 
+def read_text(markup: str) -> str:
+    """What somebody reads of HTML."""
+    return html.unescape(re.sub(r"<[^>]*>", "", markup))
+
+
 @pytest.mark.parametrize("path", source.sources(), ids=lambda path: path.stem)
 def test_no_lesson_tells_an_answer_before_the_commit(path):
     cells = save_built(path, {}).cells
-    said = "\n".join([cell.source for cell in cells] + [str(cell.get("outputs", "")) for cell in cells])
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    texts = [text for output in outputs for text in (output.get("text", ""), *output.get("data", {}).values())]
+    said = "\n".join([cell.source for cell in cells] + [read_text(each) for each in texts if isinstance(each, str)])
     assert [told for asked in predictions_of(source.number_of(path)) for told in find_told(said, asked)] == []
 
 

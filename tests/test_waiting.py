@@ -7,6 +7,7 @@ from jupyter_client.manager import start_new_kernel
 
 from course_utils.authoring import source
 from course_utils.exercises.declaration import find_prediction, predictions_of
+from course_utils.exercises.engine import find
 
 pytestmark = pytest.mark.slow
 
@@ -146,6 +147,9 @@ def test_only_a_front_end_shows_a_question_about_an_answer_and_the_ticket_comes_
     assert len(front.run("papermill", "check(make_twelve)", metadata={}, allow_stdin=False)) == 1
     failing = front.run("wrong", "def make_twelve(w): return w.register_hook(abs)\ncheck(make_twelve)")
     assert "your own code" not in " ".join(failing)
+    names = "import torch\nfrom torch import nn\n"
+    shown = front.run("class", f"{names}{find('Guide').source}\ncheck(Guide)")
+    assert len(shown) == 2, "the text of a class, for which Python knows no file, is found too"
 
 
 @pytest.mark.parametrize("lesson", source.sources(), ids=lambda path: path.stem)

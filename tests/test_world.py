@@ -232,7 +232,7 @@ def changed_by(change):
 
 @pytest.fixture(scope="module")
 def fresh():
-    """What an honest answer does before any other has run."""
+    """What an honest answer does before any other of this file has run."""
     return observe()
 
 

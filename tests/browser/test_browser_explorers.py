@@ -137,6 +137,7 @@ def test_no_panel_is_cut_or_too_wide_and_axe_finds_nothing(panels, look, take_pi
             assert panels.cell(number).evaluate(SCRIPTS["count_scrolling"]) == 0, f"the picture of {name} scrolls"
         take_picture(panels.cell(number), f"explorer-{name}-{'dark' if dark else 'light'}-{width}")
     assert find_faults(panels.page) == []
+    assert (panels.complaints, panels.outside) == ([], [])
 
 
 def test_by_mouse(explorer):

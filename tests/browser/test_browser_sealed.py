@@ -40,8 +40,12 @@ def test_a_fresh_copy_shows_no_output_and_no_answer(fresh, window):
     assert find_answers(fresh.words) == []
 
 
-def test_it_runs_without_an_error_a_question_or_anything_outside_this_machine(fresh, window):
+@pytest.fixture(scope="module")
+def ran(fresh, window):
     window.run_all()
+
+
+def test_it_runs_without_an_error_a_question_or_anything_outside_this_machine(ran, window):
     code = [cell for cell in window.read_cells() if cell["code"]]
     assert [cell["source"] for cell in code if cell["count"] is None] == []
     outputs = [each for cell in code for each in cell["outputs"]]
@@ -58,7 +62,7 @@ def test_it_runs_without_an_error_a_question_or_anything_outside_this_machine(fr
     assert window.panel.evaluate(SCRIPTS["count_scrolling"]) == 0, "a picture scrolls"
 
 
-def test_questions_stay_open_until_a_commit_by_keyboard(fresh, window):
+def test_questions_stay_open_until_a_commit_by_keyboard(ran, window):
     cells, page = window.read_cells(), window.page
     questions, explanations = ([window.cell(each) for each in find_tagged(cells, tag)] for tag in ("predict", "why"))
     assert len(questions) == len(explanations) > 0
