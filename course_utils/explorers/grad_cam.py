@@ -88,20 +88,15 @@ def look_at(network: str, picture: Subject, words: str, layer: str) -> CamLook:
     return CamLook(network, probability, heat, say_where(heat, picture.masks))
 
 
-def draw_cams(
-    chosen: int | Subject, kind: str, layer: str, opacity: int = 60, buoy: bool = False, truth: bool = True
-) -> View:
-    """Return what a `GradCam` shows of a picture, by its number: where the two networks of the course look.
+def draw_cams(number: int, kind: str, layer: str, opacity: int = 60, buoy: bool = False, truth: bool = True) -> View:
+    """Return what a `GradCam` shows of picture `number`: where the two networks of the course look.
 
-    Of a photograph, it shows where the real network looks. opacity: in per cent. buoy, truth: of the course's pictures,
-    whether a buoy is added, and whether the thing is outlined where it is seen.
+    opacity: in per cent. buoy: whether one is added. truth: whether the thing is outlined where it is seen.
     """
-    if isinstance(chosen, Subject):
-        return _draw_photo(chosen, kind, layer, opacity)
-    picture = find_scene(CAM_PICTURES[chosen - 1], MISLED_CUE if buoy else None)
+    picture = find_scene(CAM_PICTURES[number - 1], MISLED_CUE if buoy else None)
     looks = [look_at(network, picture, kind, layer) for network in NETWORKS]
     mask = picture.masks.get(kind)
-    sentences = [f"Picture {chosen}: {picture.title}."]
+    sentences = [f"Picture {number}: {picture.title}."]
     if mask is None:
         sentences.append(f"There is no {kind} in it.")
     sentences += [_tell(look, kind, mask) for look in looks]
@@ -116,7 +111,8 @@ def draw_cams(
     return View(grid(tiles, columns=len(tiles), labels=labels), " ".join(sentences), alt, facts=looks)
 
 
-def _draw_photo(photo: Subject, words: str, layer: str, opacity: int) -> View:
+def draw_photo_cam(photo: Subject, words: str, layer: str, opacity: int = 60) -> View:
+    """Return what a `GradCam` shows of a photograph: where the real network looks for a class."""
     look = look_at(real.REAL, photo, words, layer)
     asked = words if look.probability is None else f"{words} ({look.probability:.0%})"
     tiles = [draw_heat(photo.image, each, opacity=opacity / 100, scale=1) for each in (None, look.heat)]
@@ -144,7 +140,7 @@ class GradCam(PhotoExplorer):
     A network runs once for each picture; another class or layer costs one backward pass, another opacity none.
     """
 
-    draw = staticmethod(draw_cams)
+    draw, draw_photo = staticmethod(draw_cams), staticmethod(draw_photo_cam)
     count, place, layers = len(CAM_PICTURES), ("layer", "Layer"), (LAYERS, real.LAYERS)
     rows = ("own", "number", "buoy"), ("kind", "other"), ("layer", "opacity", "truth")
     only_course = ("number", "buoy", "truth")

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import ipywidgets as widgets
 import torch
@@ -86,14 +87,19 @@ def find_gradient(network: str, picture: Subject, kind: str, start: str, rule: s
     return run.gradient(target, relu_rule=RULES[rule])[0], words
 
 
-def draw_guided(chosen: int | Subject, kind: str, start: str, rule: str, normalisation: str) -> View:
-    """Return what a `GuidedBackprop` shows of a picture of the course, by its number, or of a photograph.
+def draw_guided(number: int, kind: str, start: str, rule: str, normalisation: str) -> View:
+    """Return what a `GuidedBackprop` shows of picture `number`: the picture, and beside it the gradient."""
+    return _draw("honest", find_scene(GUIDED_PICTURES[number - 1]), kind, start, rule, normalisation)
 
-    That is the picture, and beside it the gradient; for a photograph, also what the real network says about it.
-    """
-    is_photo = isinstance(chosen, Subject)
-    picture = chosen if is_photo else find_scene(GUIDED_PICTURES[chosen - 1])
-    gradient, words = find_gradient(real.REAL if is_photo else "honest", picture, kind, start, rule)
+
+def draw_guided_photo(photo: Subject, words: str, start: str, rule: str, normalisation: str) -> View:
+    """Return what a `GuidedBackprop` shows of a photograph: the same, and what the real network says about it."""
+    view = _draw(real.REAL, photo, words, start, rule, normalisation)
+    return replace(view, sentence=f"{own_picture.tell_likeliest(photo)} {view.sentence}")
+
+
+def _draw(network: str, picture: Subject, kind: str, start: str, rule: str, normalisation: str) -> View:
+    gradient, words = find_gradient(network, picture, kind, start, rule)
     place = f"strongest {name_place(gradient.abs().sum(0))}" if gradient.any() else "0 everywhere"
     alt = f"{begin(picture.title)}; beside it, the {rule} map for the {kind}, from {start}, is {place}."
     framed = picture.masks.get(kind)
@@ -103,16 +109,15 @@ def draw_guided(chosen: int | Subject, kind: str, start: str, rule: str, normali
     elif framed is not None:
         label = f"the picture; outlined: the {kind}"
     else:
-        label = "the picture" if is_photo else f"the picture; there is no {kind} in it"
-    sentence = f"{rule.capitalize()} {words}{_tell(picture, gradient)}"
-    if is_photo:  # the first layer of its network has stride 2, which leaves a pattern of single pixels
-        gradient = F.avg_pool2d(gradient, 2)
-        sentence = f"{own_picture.tell_likeliest(picture)} {sentence} The drawing shows means of 2 x 2 pixels."
-    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (picture.image, NORMALISATIONS[normalisation](gradient)))
+        label = f"the picture; there is no {kind} in it" if picture.masks else "the picture"
+    rough = network == real.REAL  # its first layer has stride 2, which leaves a pattern of single pixels
+    scaled = NORMALISATIONS[normalisation](F.avg_pool2d(gradient, 2) if rough else gradient)
+    image, drawn = (upsample(each, (SIDE, SIDE)) for each in (picture.image, scaled))
     if framed is not None:
         image = outline(image, F.interpolate(framed[None, None].float(), size=(SIDE, SIDE))[0, 0] > 0.5, width=2)
     sheet = grid([image, drawn], columns=2, labels=[label, f"{rule}; shown as: {normalisation}"])
-    return View(sheet, sentence, alt)
+    sentence = f"{rule.capitalize()} {words}{_tell(picture, gradient)}"
+    return View(sheet, f"{sentence} The drawing shows means of 2 x 2 pixels." if rough else sentence, alt)
 
 
 def _tell(picture: Subject, gradient: Tensor) -> str:
@@ -148,7 +153,7 @@ class GuidedBackprop(PhotoExplorer):
         has the mean 0.5.
     """
 
-    draw = staticmethod(draw_guided)
+    draw, draw_photo = staticmethod(draw_guided), staticmethod(draw_guided_photo)
     count, place, layers = len(GUIDED_PICTURES), ("start", "Start at"), STARTS
     rows = ("own", "number"), ("kind", "other"), "rule", "picture", "sentence", ["start", "normalisation"]
 

@@ -133,10 +133,11 @@ class OwnPicture(widgets.HBox):
     def _choose(self, name: str) -> None:
         if name != OWN:
             self.pad.children = []
+        if name == OWN:
+            self.value = self._own = self._own or read_kept()
+        else:
             self.value = find_photo(name) if name else None
-            return
-        self.value = self._own = self._own or read_kept()
-        if self._own is None:
+        if name == OWN and self._own is None:
             raise CourseError("Upload a picture first.")
 
     def _take(self, picture: Tensor) -> None:
@@ -168,9 +169,10 @@ class OwnPicture(widgets.HBox):
 class PhotoExplorer(Explorer):
     """An explorer of the course's networks on the course's pictures, and of the real network on photographs.
 
-    A subclass has `rows`; `draw`, which takes the number of a picture, from 1 to `count`, or a photograph, then a class
-    and the values of its own controls; `only_course`, those that a photograph hides; and `place`, the name of the
-    control, with the words on it, that chooses one of `layers`: first the course's network's, then the real one's.
+    A subclass has `rows`; `draw`, which takes the number of a picture, from 1 to `count`, then a class and the values
+    of its own controls; `draw_photo`, which takes a photograph instead, and no values of the controls `only_course`,
+    which are hidden then; and `place`, the name of the control, with the words on it, that chooses one of `layers`:
+    first the course's network's, then the real one's.
     """
 
     only_course: Sequence[str] = ("number",)
@@ -202,7 +204,10 @@ class PhotoExplorer(Explorer):
 
     def look(self, number: int, own: Subject | None, kind: str, other: str, **values: object) -> View:
         """Draw what is chosen: a photograph comes before the number, and a class of one's own before the listed one."""
-        return self.draw(number, kind, **values) if own is None else self.draw(own, other or kind, **values)
+        if own is None:
+            return self.draw(number, kind, **values)
+        values = {name: value for name, value in values.items() if name not in self.only_course}
+        return self.draw_photo(own, other or kind, **values)
 
 
 def make_class_controls(photo: Subject | None, kind: str = KINDS[0]) -> dict[str, widgets.Widget]:
