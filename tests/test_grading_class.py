@@ -166,7 +166,8 @@ def test_the_process_engine_gives_the_scores_of_the_fork_engine():
     attacks = [each for each in ATTACKS if each.name in IN_BOTH]
     assert len(attacks) == len(IN_BOTH)
     answers = [answer_to(EXERCISE, each.source) for each in attacks]
-    answers.append(answer_to("keep_positive", HONEST["keep_positive"]))  # the next one, for which an attack waits
+    next_one = f"import torch\n{HONEST['keep_positive']}"  # for which an attack waits
+    answers.append(answer_to("keep_positive", next_one))
     *scores, right = judge_with(ProcessEngine(), *answers, limits=replace(LIMITS, exercise=4))
     for attack, score in zip(attacks, scores, strict=True):
         assert (score.stage == "passed", score.look_by_hand) == (attack.passes, attack.by_hand), (attack.name, score)
