@@ -429,7 +429,7 @@ def test_a_learners_own_score_by_the_same_rule(tmp_path, capsys, no_processes):
 
 
 @pytest.mark.slow
-def test_the_grader_imports_no_torch_and_its_report_no_matplotlib(tmp_path):
+def test_the_grader_and_who_hands_in_import_no_torch_and_the_report_no_matplotlib(tmp_path):
     """Its import takes longer than the grading of ten notebooks; only the hosts and the key's kernel need it."""
     code = """
 import pathlib, sys
@@ -438,8 +438,12 @@ from course_utils.grading.submissions import read_lessons
 from course_utils.grading.report import Score, write_pages
 found = read_lessons().values()
 write_pages([Score('ann', '00_start_here', 'largest', 0, 1, 'raised', cause='x')], pathlib.Path(sys.argv[1]))
+course_utils.grading.submit.submit('Ann', False, pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[1]))
 heavy = {'torch', 'matplotlib', 'nbformat', 'jupytext'} & sys.modules.keys()
-print(*heavy, sum(len(each.exercises) for each in found))
+print('loaded:', *heavy, sum(len(each.exercises) for each in found))
 """
-    ran = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == [str(len(EXERCISES))]
+    put(tmp_path, f"work/{START.name}.ipynb", text=raw_notebook(RIGHT))
+    command = [sys.executable, "-c", code, tmp_path, tmp_path / "work"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines()[-1] == f"loaded: {len(EXERCISES)}"
+    assert (tmp_path / "Ann.zip").is_file()
