@@ -51,7 +51,6 @@ def test_no_output_is_cut_or_wider_than_the_page_and_axe_finds_nothing(lesson, w
         if set(PLACES) & set(cell["tags"]):
             name = f"{lesson}-{number:03}-{'dark' if dark else 'light'}-{width}"
             take_picture(window.cell(number), name)
-    window.set_width(WIDE)
     assert find_faults(window.page) == []
 
 
