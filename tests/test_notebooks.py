@@ -99,7 +99,7 @@ def test_nbval_finds_another_picture_and_what_a_second_run_reveals(tmp_path):
     lesson = nbformat.v4.new_notebook(cells=cells)
     passed, report = run_nbval(twice(lesson, lesson), tmp_path)
     assert passed == 2 * len(cells) + 3 - 4, report
-    assert report.count("pixels differ") == 2
+    assert "pixels differ" in report
     assert re.search(r"hooks on all modules .*: OrderedDict\(\) became .*lambda", report)
     assert re.search(r"default dtype \(\d+\): torch.float32 became torch.float64", report)
     assert "count of hooks on modules: 1 became 2" in report
