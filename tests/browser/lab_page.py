@@ -31,6 +31,10 @@ from course_utils.root import CourseError
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
+OF_JUPYTERLAB = (  # what it complains of itself, whatever is in a notebook
+    "Canceled future",  # a kernel was ended before it answered
+    "'removeChild'",  # its splash screen was to go twice in a moment
+)
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 BLANK = "about:blank"
 WIDE, NARROW = 1280, 800  # of a window, in pixels
@@ -157,7 +161,7 @@ class LabPage:
     """One browser window on a `Lab`, used as a learner uses it: open a lesson, run it, press, type, look.
 
     `page` is Playwright's. `outside` collects the addresses beyond this machine that were asked for (and refused), and
-    `complaints` the errors that a page reported.
+    `complaints` the errors that the page has reported since a notebook was opened.
     """
 
     def __init__(self, browser: Browser, lab: Lab, path: str = "", width: int = WIDE, height: int = 900) -> None:
@@ -172,7 +176,7 @@ class LabPage:
         self.load(path)
 
     def _note(self, error: object) -> None:
-        if "Canceled future" not in str(error):  # JupyterLab on a kernel that was ended before it answered
+        if not any(words in str(error) for words in OF_JUPYTERLAB):
             self.complaints.append(str(error))
 
     def _refuse(self, route: object) -> None:
@@ -186,14 +190,15 @@ class LabPage:
         # JupyterLab leaves out what is not in sight; here, all of it is looked at.
         self.page.add_style_tag(content="* { content-visibility: visible !important; }")
         if path:
-            self._wait_for_kernel(path)
+            self.wait_for_kernel(path)
 
     def open(self, path: str) -> None:
         """Open the notebook `path` of the work folder in a tab of its own, and wait until its kernel is ready."""
         if self.page.url == BLANK:
             self.load()
+        self.complaints.clear()
         self.execute_command("docmanager:open", path=path)
-        self._wait_for_kernel(path)
+        self.wait_for_kernel(path)
 
     def open_fresh(self, path: str) -> None:
         """Open a lesson as it comes, for somebody who has done nothing yet and is in no class."""
@@ -207,7 +212,8 @@ class LabPage:
         script = "async ([command, args]) => { await jupyterapp.commands.execute(command, args); }"
         self.page.evaluate(script, [command, arguments])
 
-    def _wait_for_kernel(self, path: str) -> None:
+    def wait_for_kernel(self, path: str) -> None:
+        """Wait until the notebook `path` is in front with its kernel: only then can it be shut down."""
         self.page.wait_for_function(SCRIPTS["kernel_is_ready"], arg=path)
 
     @property

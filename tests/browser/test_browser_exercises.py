@@ -131,4 +131,4 @@ def test_the_progress_leads_to_the_lesson_to_go_on_with(student):
     """The last test here: another lesson is in front afterwards."""
     assert "Go on with 01 Tensor hooks." in student.run_progress()
     student.page.get_by_role("link", name="01 Tensor hooks").last.click()
-    student.page.wait_for_function("() => jupyterapp.shell.currentWidget?.context?.path === '01_tensor_hooks.ipynb'")
+    student.window.wait_for_kernel("01_tensor_hooks.ipynb")
