@@ -387,6 +387,13 @@ def test_a_network_is_tried_as_somebody_has_used_it(spoil, words, declare):
     assert declared.check(lambda net: [net.train()].clear(), 0).passed
 
 
+def test_a_new_module_is_said_to_be_new_and_not_to_have_another_mode(declare):
+    declared = declare(lambda net: None, lambda rng: {"net": nn.Sequential(nn.ReLU()).eval()})
+    sentence = declared.check(lambda net: [setattr(net, "0", nn.ReLU())].clear(), 0).sentence
+    assert "gave it a new one" in sentence
+    assert "another mode" not in sentence
+
+
 def test_before_the_answer_cell_ran_and_of_another_number_of_functions():
     assert "Give one function" in str(check()) == str(check(square, square))
     outcome = check(find("scale_gradient"))

@@ -199,6 +199,7 @@ def observe(function: Callable, case: Case, world: World, limit: float) -> Evide
     watched = {**given, **case.watched()}
     before = {name: snapshot(value) for name, value in watched.items()}
     attached = {name: _hooks_and_items(value) for name, value in watched.items()}
+    modules = {name: _modules_of(value) for name, value in watched.items()}
     evidence |= _run(function, case, world, limit) | {"inputs": before}
     try:
         evidence["inputs"] = {name: snapshot(value) for name, value in watched.items()}
@@ -209,6 +210,9 @@ def observe(function: Callable, case: Case, world: World, limit: float) -> Evide
             # A hook counts once, on the innermost module with a name.
             of_parts = {hook for other in inside for hook in attached[other][0] | now[other][0]}
             states = [(hooks - of_parts, items) for hooks, items in (attached[name], now[name])]
+            for place, there in _modules_of(value).items():
+                if there is not modules[name].get(place):  # a new one, whose mode nobody has changed
+                    before[name]["training"].pop(place, None)
             if aspects := _changes(before[name], evidence["inputs"][name], *states):
                 evidence["changed"][name] = aspects
     except Exception as error:  # an input is no tensor or module any more that one could read
@@ -266,7 +270,7 @@ def snapshot(value: object) -> dict[str, Any]:
         return {"value": plain(value)}
     if isinstance(value, torch.Tensor):
         return {"value": plain(value), "grad": plain(value.grad), "requires_grad": value.requires_grad}
-    modules = dict(value.named_modules(remove_duplicate=False))  # a second name for a module is a change
+    modules = _modules_of(value)
     parameters = dict(value.named_parameters(remove_duplicate=False))
     tensors = parameters | dict(value.named_buffers(remove_duplicate=False))
     return {
@@ -276,6 +280,11 @@ def snapshot(value: object) -> dict[str, Any]:
         "training": {name: module.training is True for name, module in modules.items()},
         "settings": {name: _settings(module) for name, module in modules.items()},
     }
+
+
+def _modules_of(value: object) -> dict[str, nn.Module]:
+    """A module and those in it, by name; a second name for one of them counts."""
+    return dict(value.named_modules(remove_duplicate=False)) if isinstance(value, nn.Module) else {}
 
 
 def _settings(module: nn.Module) -> Plain:

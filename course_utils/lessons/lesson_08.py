@@ -472,8 +472,8 @@ def patched_logits(rng):
     behind = "an in-place operation behind the layer"
     yield patch(model, layers[0], one, f"maps of 2 x 2, a region of one place, {behind}, and its input added")
     model = nn.Sequential(layers[1], Does(lambda x: x.mul_(2)))
-    layers[1].register_forward_hook(lambda module, args, output: output * 3)
-    shown = f"maps of 2 x 3, a region of two places, a hook on the layer that triples its output, {behind}"
+    layers[1].register_forward_hook(lambda module, args, output: output.flip(3))
+    shown = f"maps of 2 x 3, a region of two places, a hook on the layer that mirrors its output, {behind}"
     yield patch(model, layers[1], row, shown)
     model = nn.Sequential(PlusPart(nn.Identity(), layers[2]))
     layer = model[0].part[0]

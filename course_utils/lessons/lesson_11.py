@@ -242,7 +242,7 @@ def last_states(rng):
             tokens[0, 3] = 0
         layer = rng.integer(0, 1) if "in place" in kind else rng.integer(0, 2)  # a later one has to be there
         given = {"model": small(rng, KINDS[kind]), "layer": layer, "tokens": tokens, "real": real}
-        shown = f"{kind}, {len(paddings)} rows of 5 tokens with {words}, {layer = }"
+        shown = f"{kind}, tokens ({len(paddings)}, 5) with {words}, {layer = }"
         yield Case(given, _tell_graph, shown=shown)
 
 
