@@ -125,11 +125,10 @@ class HookedRun:
         self.events.append(Event("gradient", name, call, value=gradient.clone()))
 
     def run_hook(self, number: int, placement: Placement, module: nn.Module, *seen: Any) -> Any:
-        """Do what a hook does, and note it. Backward comes to the last call of a module first."""
+        """Do what a hook does, and note it. Of `MODELS`, none comes backward to two calls of one module."""
         name, kind, effect = placement
         told = {words: tensors_in(seen[place])[0].detach().clone() for words, place in TOLD[kind].items()}
-        call, ran = self.count("call", name) - 1, self.count("hook", name, number)
-        self.events.append(Event("hook", name, call - ran if "backward" in kind else call, number, told))
+        self.events.append(Event("hook", name, self.count("call", name) - 1, number, told))
         if effect == ZERO:
             # what it may replace is the first thing it sees, or the output in a forward hook
             replaceable = seen[-1] if kind == "forward hook" else seen[0]
