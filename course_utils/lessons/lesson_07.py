@@ -55,7 +55,7 @@ def flattening_net(rng: Numbers) -> tuple[nn.Sequential, nn.Module]:
 
 @exercise
 def class_activation_map(rng):
-    target = rng.integer(0, 2)
+    target = rng.choice([2, 0])  # with two channels it is 0 or 1, so that the weight has a column of this number
     for positive, channels, shape in ((0, 2, (2, 2)), (1, 3, (1, 3))):
         target = (target + 1) % 3
         features = rng.whole(channels, *shape) / 4
@@ -168,7 +168,8 @@ def pointing_game(rng):
     heatmap[0, 0, 3], heatmap[0, 1, 2] = hottest, -hottest - 4
     mask[0, 0, 3] = mask[0, 1, 1] = True  # pixel number 3 in rows of 4, and in rows of 2
     heatmap[0, 1, 1] = -hottest  # so that the mask is cooler than what lies beside it
-    yield Case({"heatmaps": heatmap, "masks": mask})
+    other = [0, 3, 2, 1]  # of a second map, which points beside the first mask
+    yield Case({"heatmaps": torch.cat((heatmap, heatmap[..., other])), "masks": torch.cat((mask, mask[..., other]))})
     heatmap, mask = rng.whole(1, 3, 3, high=3), torch.zeros(1, 3, 3, dtype=torch.bool)
     heatmap[0, 0, 0], heatmap[0, 1, 1:], heatmap[0, 2, 1] = 9, 8, 7  # neither in the hottest row nor in that column
     mask[0, 0, 0] = True
@@ -196,11 +197,12 @@ def _logit_pictures(rng: Numbers, levels: list[float], target: int, step: int) -
 
 @exercise
 def lost_answers(rng):
+    # Those that stay rise from 3 to 13, and so they do where they are divided by 4.
     model, target, stay = _turning_net(), rng.integer(0, 2), rng.integer(2, 5)
     for before, after, shown in (
         (
             [3, -1, 2.0**-100, 3, 0, 3, -2, -0.5, 0.5, -1, -1] + [3] * stay,
-            [0, 3, -0.25, 0.5, 0.25, 2.0**-100, 0.5, 3, 0, -2, -2] + [3] * stay,
+            [0, 3, -0.25, 0.5, 0.25, 2.0**-100, 0.5, 3, 0, -2, -2] + [13] * stay,
             f"{stay + 11} pictures: {stay + 5} times yes, 3 of them lost (in two the logit becomes 0), 4 gained, 2 "
             "without a yes",
         ),
