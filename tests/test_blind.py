@@ -92,6 +92,12 @@ def test_an_exchange_changes_its_place_and_nothing_else():
         exchange(FULL, Album(PLAIN.shots[:1]), place)
 
 
+def test_an_album_of_a_list_is_the_same_album():
+    listed = Album([*FULL.shots])
+    assert listed == FULL
+    assert blind.says_fish("F", listed).equal(blind.says_fish("F", FULL))
+
+
 def shows(shot: Shot, name: str) -> bool:
     """Whether something nobody has listed is seen: the pixels of its place are those of the full picture."""
     (image,), (full,) = (album.images for album in (Album((shot,)), as_in_the_case(Album((Shot(*shot[:2]),)))))

@@ -75,6 +75,11 @@ def write_answer(source, tmp_path, name):
         ("raise type('Odd', (BaseException,), {})('no')", Stage.RAISED, "raised Odd: no"),
         ("raise type('Mute', (Exception,), {'__str__': 1})", Stage.RAISED, "raised Mute"),
         ("return 1 / 0", Stage.RAISED, "your line 2, `return 1 / 0`, raised ZeroDivisionError: division by zero"),
+        (
+            "from dataclasses import make_dataclass as of; hash(of('A', 'b', frozen=True)([]))",
+            Stage.RAISED,
+            "line 2, `from",
+        ),
         ("raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
         ("torch.set_default_dtype(torch.float64); raise KeyboardInterrupt", Stage.RAISED, "You interrupted the check"),
         ("yield torch.tensor([1.0, 4.0])", Stage.WRONG_TYPE, "a generator"),

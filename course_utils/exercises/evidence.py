@@ -31,7 +31,7 @@ from course_utils.hooks.inventory import list_hooks
 CaseMaker = Callable[[Numbers], Iterator[Case]]
 
 LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen")
+NOT_OWN = (str(Path(__file__).resolve().parents[1]), *LIBRARIES, "<frozen", "<string>")  # the last: of dataclasses
 UNCUT = ("_find_and_load", "__exit__")  # the functions of libraries that import, and that put things back
 SECONDS_MORE = 10
 IN_USE = " (already in use: with gradients, hooks and modes from before)"

@@ -112,6 +112,9 @@ class Album:
 
     shots: tuple[Shot, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shots", tuple(self.shots))  # an album of a list is looked up as well
+
     def __len__(self) -> int:
         return len(self.shots)
 
