@@ -18,4 +18,4 @@ def largest(rng):
     yield Case({"tensor": torch.tensor([rng.integer(1, 4), -7, 5])}, shown="a tensor of whole numbers, of dtype int64")
     columns = torch.tensor([[odd * 1e40, 2.0], [-7.0, 0.5]], dtype=torch.float64)  # too large for float32
     yield Case({"tensor": columns.t()})
-    yield Case({"tensor": odd * torch.tensor([[[1.25, -9.75]], [[2.75, 0.25]]])})
+    yield Case({"tensor": odd * torch.tensor([[[1.25, -9.75]], [[0.25, 2.75]]])})
